@@ -96,9 +96,10 @@ class _Declared:
 
 
 class Consumer:
-    """Consumer of one subscription of one ground topic, with its handler and, from `start` on, its worker. `policy`: as
-    the file declared the subscription when it was loaded, for the lanes that the worker reads; a reload leaves it.
-    `environment`: None for a consumer that was not loaded from a file.
+    """Consumer of one subscription of one ground topic, with its handler and, from `start` on, its worker. `policy`:
+    policy of the subscription as the file declared it when it was loaded, for the lanes that the worker reads; a reload
+    does not change it. `environment`: where `load` found file and cluster; None for a consumer that was not loaded from
+    a file.
     """
 
     def __init__(
@@ -139,8 +140,8 @@ class Consumer:
 
         Raises KodoctlError with every finding: the file is invalid, `kodoctl lint` finds errors that the file does not
         allow, the file has no such topic, subscription or lanes, or a payload schema cannot be read. kodoctl's rules
-        find environment and connection: `env`, `context`, `admin_url`, `broker_url`, `token_file`; KODOCTL_ variables;
-        a context.
+        find environment and connection: the options in `place`, named in ConnectionOptions, such as `env` and
+        `admin_url`; KODOCTL_ variables; a context.
         """
         with ReadableErrors(path):
             surroundings = Environment.of(**place)
@@ -217,8 +218,8 @@ class Consumer:
         inbox: MessageStorage | None = None,
     ) -> Any:
         """Sets a function, plain or async, that handles up to `max` messages in a call, given as a list. A batch that
-        is not full waits `wait` for more messages (a duration, or seconds). `inbox`, and another handler: as of
-        `handler`.
+        is not full waits `wait` for more messages (a duration such as "50ms", or seconds). `inbox`: see `handler`; a
+        handler that was set before is replaced, too.
 
         The function returns None if all are done, else an outcome for each: a list as long as the batch, or a mapping
         by message. None, True, and no entry in a mapping mean done, an exception means the same as raised for one
@@ -251,8 +252,9 @@ class Consumer:
 
     def middleware(self, around: Callable[..., Any] | Around, /) -> Any:
         """Adds a hook, given as a decorator: around "handle" (the default), "receive", "decide", "acknowledged" or
-        "redact". A hook around "handle" runs inside of those that were added before, others run after them. Raises
-        UsageError for another `around`, and if the consumer runs; `start` raises it for hooks that cannot be called so.
+        "redact". A hook around "handle" runs inside of those that were added before; hooks of the other kinds run one
+        after another, in the order in which they were added. Raises UsageError for another `around`, and if the
+        consumer runs; `start` raises it for hooks that cannot be called so.
 
         handle: `hook(message, handle)` calls `handle(message)`, and awaits it if the handler is async; its exceptions
         count as the handler's. receive: `hook(message)` gets each message before any decision about it. decide:
@@ -293,7 +295,7 @@ class Consumer:
         """Takes a function that may have been declared by `handler` or `batch_handler` of another consumer of the same
         subscription: it then keeps that declaration with the middleware and settings of the other consumer, and its
         lanes if this consumer names none. Any other function becomes a plain handler. Raises UsageError, also if the
-        other consumer is of another subscription.
+        other consumer is of another subscription, and if this one runs.
         """
         check_idle(self._running, "take_handler")
         declared = _declaration_of(function)
@@ -332,7 +334,8 @@ class Consumer:
 
     def handler_function(self, lifespans: Lifespans | None = None) -> Callable[[Any], Any]:
         """Returns the handler with its middleware, called with each message or each batch. `lifespans`: whose values
-        the handler gets; None: those of the consumer. Raises as `check_handler`.
+        the handler gets; None: those of the consumer. Raises UsageError as `check_handler` does, and if the settings
+        want traces that cannot be made.
         """
         self.check_handler()
         return self.handling.executor_function(self._hooks, self._traces, texts=self.error_texts, lifespans=lifespans)
@@ -364,7 +367,7 @@ class Consumer:
 
     @property
     def observers(self) -> Observers:
-        """Observers that a worker notifies: the user's hooks, and traces, if there are any."""
+        """Observers that a worker notifies: the user's hooks "receive", and traces, if there are any."""
         return Observers(self._hooks.on_messages if self._hooks.any_receiving else None, self._traces)
 
     def observers_with(self, acknowledged: Callable[[Hooks], AcknowledgementObserver]) -> Observers:
@@ -395,8 +398,9 @@ class Consumer:
         return slots_text(_policy_for_handler(self.handling, self._hooks, self.settings.workers, self.policy))
 
     def start(self) -> None:
-        """Connects, starts the worker on its own threads and returns. Raises KodoctlError, for example if no cluster
-        answers, a topic is missing, or the processes for handlers cannot import the handler.
+        """Connects, starts the worker on its own threads and returns; after `stop` it may be called again. Raises
+        KodoctlError, for example if no cluster answers, a topic is missing, the consumer runs, or the processes for
+        handlers cannot import the handler.
         """
         check_idle(self._running, "start")
         with ReadableErrors(self._source[0] if self._source else None):

@@ -72,7 +72,7 @@ class AsyncWork(Coroutine[Any, Any, T]):
 
 def create_tables(engine: Engine | Connection) -> None:
     """Creates the tables of this module and of the workers' stores that the database lacks, and does not change
-    existing ones. Raises SQLAlchemyError. Migration tools find the tables in
+    existing ones; with a connection, the caller commits. Raises SQLAlchemyError. Migration tools find the tables in
     `kodo_consumer.adapters.stores.sql_tables.metadata`.
     """
     with needs_extra("database"):
@@ -87,7 +87,7 @@ def once(session: Sync, subscription: str, identity: str, effect: str | None = .
 def once(session: Async, subscription: str, identity: str, effect: str | None = ...) -> AsyncWork[Literal[True]]: ...
 def once(session: Any, subscription: str, identity: str, effect: str | None = None) -> Any:
     """Records, in the session's transaction, that this message is done for this subscription, and returns True: the
-    caller does the work now. See Message.once.
+    caller does the work now. With an async session, returns an awaitable that does so. See Message.once.
 
     `effect`: name by which a repeat is recognised; None: `identity`, which is recorded in any case. Raises Repeat if
     the message was done before; the transaction is then rolled back. Raises Unavailable if the database does not
@@ -115,9 +115,9 @@ def forget(session: Sync, older_than: timedelta) -> int: ...
 def forget(session: Async, older_than: timedelta) -> AsyncWork[int]: ...
 def forget(session: Any, older_than: timedelta) -> Any:
     """Deletes the rows of `once` that are older than `older_than`, of all subscriptions, in the session's transaction,
-    which the caller commits, and returns their number. No other code deletes these rows: only you know after which time
-    no repeat of a message can come, of a recalled dead letter for example. Raises Unavailable if the database does not
-    answer, is busy or lacks the table; UsageError as `once`.
+    which the caller commits, and returns their number (an awaitable with an async session). No other code deletes these
+    rows: only you know after which time no repeat of a message can come, of a recalled dead letter for example. Raises
+    Unavailable if the database does not answer, is busy or lacks the table; UsageError as `once`.
     """
 
     def delete_old(sync: Any) -> int:
@@ -148,7 +148,8 @@ def advance(
     values: Mapping[str, Any],
     column: str = "version",
 ) -> Any:
-    """Changes one row in the session's transaction if it has this version, adds one to the version, and returns True.
+    """Changes one row in the session's transaction if it has this version, adds one to the version, and returns True
+    (an awaitable with an async session).
 
     `table`: a Table or a mapped class; `where`: the key of the row, by column names; `values`: new values, which may be
     SQL expressions; `column`: the column of the version. Raises Repeat if the row has a later version: this or another
@@ -183,9 +184,9 @@ def issue_token(session: Sync, token: str | None = ...) -> str: ...
 @overload
 def issue_token(session: Async, token: str | None = ...) -> AsyncWork[str]: ...
 def issue_token(session: Any, token: str | None = None) -> Any:
-    """Stores a one-time token (random if `token` is None or empty) in the session's transaction, and returns the token.
-    Send it with a message after the commit. Raises SQLAlchemy's IntegrityError if the token is stored already, and
-    Unavailable and UsageError as `once`, but for any database.
+    """Stores a one-time token (random if `token` is None or empty) in the session's transaction, and returns the token
+    (an awaitable with an async session). Send it with a message after the commit. Raises SQLAlchemy's IntegrityError if
+    the token is stored already, and Unavailable and UsageError as `once`, but for any database.
     """
     issued = token or secrets.token_urlsafe(16)
 
@@ -206,9 +207,10 @@ def take_token(session: Sync, token: str) -> Literal[True]: ...
 @overload
 def take_token(session: Async, token: str) -> AsyncWork[Literal[True]]: ...
 def take_token(session: Any, token: str) -> Any:
-    """Deletes a token in the session's transaction, and returns True: the caller does the work now. A token can be
-    taken only once. Raises Repeat, and rolls back, if there is no such token: one that was taken looks like one that
-    was never issued. Raises Unavailable and UsageError as `once`, but for any database.
+    """Deletes a token in the session's transaction, and returns True (an awaitable with an async session): the caller
+    does the work now. A token can be taken only once. Raises Repeat, and rolls back, if there is no such token: one
+    that was taken looks like one that was never issued. Raises Unavailable and UsageError as `once`, but for any
+    database.
     """
 
     def take(sync: Any) -> Literal[True]:

@@ -30,7 +30,9 @@ else:
 
 
 def json_value(data: bytes) -> Any:
-    """Returns the value of a JSON payload. Raises InvalidPayloadError if the payload is not JSON."""
+    """Returns the value of a JSON payload. Raises InvalidPayloadError if the payload is not JSON, has NaN, Infinity, a
+    key twice or a number beyond a double, or is nested more than 200 levels deep.
+    """
     try:
         return read_json(data)
     except JsonPayloadError as problem:
@@ -52,7 +54,9 @@ class Check(Protocol):
         """Returns the payload as plain values: those of JSON, or of the Avro record."""
 
     def value(self, data: bytes, schema: str = "") -> Any:
-        """Returns the payload as an object of the type in the handler's annotation."""
+        """Returns the payload as an object of the type in the handler's annotation; without an annotation, or if it is
+        bytes or str, as `json` if a schema is declared, else as bytes (as text for str).
+        """
 
 
 class Message(Generic[T]):
@@ -118,11 +122,12 @@ class Message(Generic[T]):
 
     @property
     def value(self) -> T:
-        """The payload as an object of the annotated type, an `Order` for `Message[Order]`. Without an annotation it is
-        of the type that the topology declares (JSON values, an Avro record), else bytes. Decoded once.
+        """The payload as an object of the annotated type, an `Order` for `Message[Order]`. Without an annotation, and
+        for `Message[bytes]` and `Message[str]`, it is of the type that the topology declares (JSON values, an Avro
+        record), and if it declares none bytes, or text for str. Decoded once.
 
-        Raises InvalidPayloadError, also for a tombstone, unless the value is bytes or text: unless the handler catches
-        it, the message goes to the dead letters. Raises Unavailable as `json` does.
+        Raises InvalidPayloadError, also for a tombstone, unless the value is bytes or UTF-8 text: unless the handler
+        catches it, the message goes to the dead letters. Raises Unavailable as `json` does.
         """
         try:
             return self._value
@@ -173,8 +178,9 @@ class Message(Generic[T]):
         awaitable.
 
         Raises Repeat if the message was done before for this subscription: the transaction is rolled back, and the
-        message is acknowledged. A letter of `recall plan --again` is done once more for that recall. Raises Unavailable
-        and UsageError as kodo_consumer.dedup.once does. The tables: kodo_consumer.dedup.create_tables.
+        message is acknowledged. A dead letter that `recall plan --again` sends back is done once more for that recall.
+        Raises Unavailable and UsageError as kodo_consumer.dedup.once does. The tables:
+        kodo_consumer.dedup.create_tables.
         """
         from kodo_consumer.dedup import once
 
@@ -252,5 +258,5 @@ class Message(Generic[T]):
 
 
 def parts_of(message: Message) -> tuple[Delivery, Lane, Headers]:
-    """Parts of a message: for executors that carry it elsewhere, not for handlers."""
+    """Returns (delivery, lane, headers) of a message: for executors that carry it elsewhere, not for handlers."""
     return message._delivery, message._lane, message._headers  # noqa: SLF001

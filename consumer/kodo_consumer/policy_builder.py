@@ -52,8 +52,8 @@ def load(path: str, environment: str | None) -> LoadedTopology:
     """Returns one topology file in one environment (`base`: the file without overlay; None: allowed only if the file
     has no environments).
 
-    Raises InvalidFileError with all findings, and UsageError if the environment must be named or the path has several
-    files.
+    Raises InvalidFileError with all findings, and UsageError if the environment must be named or does not exist, if the
+    path cannot be read, or if it is a folder with several topology files or none.
     """
     files = read_files([path])
     if len(files) != 1:

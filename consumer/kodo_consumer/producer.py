@@ -54,8 +54,8 @@ class Producer:
     with messages, and at the end, a mark without payload has the last number. `numbered` false: no numbers and no
     marks, for topics with other readers who do not expect messages without payload.
 
-    It refuses before sending: a payload that breaks the topology's schema, a missing required property, a property that
-    is not declared (if any are declared), more bytes than the topic allows.
+    It refuses before sending anything that the topology does not allow, such as a payload that breaks the schema, a
+    missing required property, a property that is not declared (if any are declared), more bytes than the topic allows.
 
     `routes`: if the routes of all subscriptions agree on another level, a message is sent there; else workers route it.
     The other level's topic is opened with the first such message. `reload` and `watch` read the routes again.

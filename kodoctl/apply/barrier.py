@@ -24,21 +24,22 @@ class BarrierParty(Protocol):
     """
 
     def wait_to_begin(self) -> None:
-        """Blocks until every other apply is ready to write or has ended. Raises RefusedError (K549) if one of them
-        refused.
+        """Reports that this apply is ready to write, and blocks until every other apply is ready, too, or has ended.
+        Raises RefusedError (K549) if another one refused, found a lease taken or failed unexpectedly before its first
+        write.
         """
 
     def report_built(self, *, done: bool) -> None:
         """Reports that this apply has ended its creates and updates. `done`: all of them succeeded."""
 
     def wait_to_delete(self) -> str:
-        """Blocks until every apply has reported its creates and updates, or has ended. Returns the reason why no apply
-        may delete; "" if deletes may begin.
+        """Blocks until every apply, this one included, has reported its creates and updates (`report_built`) or has
+        ended. Returns the reason why no apply may delete (one did not complete them); "" if deletes may begin.
         """
 
 
 class NoBarrier:
-    """BarrierParty of an apply that has no other applies to wait for."""
+    """BarrierParty of an apply that has no other applies to wait for: no method blocks or raises."""
 
     def wait_to_begin(self) -> None:
         """Returns at once."""
@@ -55,7 +56,9 @@ ALONE: Final[BarrierParty] = NoBarrier()
 
 
 class ClusterBarrier:
-    """Barrier for the applies of the clusters `names`, each of which runs in a thread of its own."""
+    """Barrier for the applies of the clusters `names`, each of which runs in a thread of its own. An apply waits for
+    all others before its first write and before its first delete.
+    """
 
     def __init__(self, names: Iterable[str]) -> None:
         self._changed = threading.Condition()
@@ -67,8 +70,9 @@ class ClusterBarrier:
         return Participant(self, name)
 
     def arrive(self, stage: str, name: str, *, well: bool) -> None:
-        """Records that the cluster `name` reached a stage, or ended before it. `well`: it succeeded so far. A second
-        record of the same stage is ignored.
+        """Records that the apply of the cluster `name` reached a stage, or ended before it, and wakes the applies that
+        wait. `stage`: `begin` (ready to write) or `delete` (creates and updates have ended); `well`: False if no apply
+        may go on after the stage because of this one. A second record of the same stage and cluster is ignored.
         """
         with self._changed:
             if name in self._missing[stage]:
@@ -78,7 +82,9 @@ class ClusterBarrier:
                 self._changed.notify_all()
 
     def wait(self, stage: str) -> list[str]:
-        """Blocks until all clusters have reached a stage. Returns the names of those that did not succeed, sorted."""
+        """Blocks until the applies of all clusters have reached a stage or ended before it (`arrive`). Returns the
+        names of the clusters that were recorded with `well` False, sorted.
+        """
         with self._changed:
             self._changed.wait_for(lambda: not self._missing[stage])
             return sorted(self._against[stage])
@@ -91,8 +97,9 @@ class Participant:
         self._barrier, self._name = barrier, name
 
     def wait_to_begin(self) -> None:
-        """Blocks until every other apply is ready to write or has ended. Raises RefusedError (K549) if one of them
-        refused.
+        """Reports that this apply is ready to write, and blocks until every other apply is ready, too, or has ended.
+        Raises RefusedError (K549) if another one refused, found a lease taken or failed unexpectedly before its first
+        write.
         """
         self._barrier.arrive(_BEGIN, self._name, well=True)
         if refusing := self._barrier.wait(_BEGIN):
@@ -104,15 +111,16 @@ class Participant:
         self._barrier.arrive(_DELETE, self._name, well=done)
 
     def wait_to_delete(self) -> str:
-        """Blocks until every apply has reported its creates and updates, or has ended. Returns the reason why no apply
-        may delete; "" if deletes may begin.
+        """Blocks until every apply, this one included, has reported its creates and updates (`report_built`) or has
+        ended. Returns the reason why no apply may delete (one did not complete them); "" if deletes may begin.
         """
         behind = self._barrier.wait(_DELETE)
         return f"deletes come last: {', '.join(behind)} did not do all that comes before" if behind else ""
 
     def leave(self, *, refusing: bool) -> None:
-        """Reports the end of this apply, so that no other apply waits for it. `refusing`: it ended because it refused
-        before its first write. Has no effect after a complete apply.
+        """Reports the end of this apply, so that no other apply waits for it. `refusing`: it ended before its first
+        write because of a refusal, a lease that another has, or an unexpected error, so that no other apply may begin.
+        Without `report_built` before it, no apply may delete. Has no effect on a stage that was reported before.
         """
         self._barrier.arrive(_BEGIN, self._name, well=not refusing)
         self._barrier.arrive(_DELETE, self._name, well=False)

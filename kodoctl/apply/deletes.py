@@ -29,13 +29,14 @@ _REFUSED = frozenset({404, 412})
 
 
 def delete_topic(admin: Admin, change: Delete, *, marker: str | None, allowed: bool) -> None:
-    """Deletes a topic, all partitions or none. A topic that no longer exists is no error.
+    """Deletes a topic, all partitions or none. A topic that no longer exists is no error, nor is a plain topic in the
+    place of a partitioned one or the reverse, which stays.
 
     `marker`: owner when the plan was checked, None: nobody; `allowed`: a user allowed the loss of its messages. Every
     partition is read before each request, because with a client on any partition Pulsar answers 412 *after* it deleted
-    the others. Clients are disconnected (`force`) if their loss is allowed and the plan showed some. Raises
-    WriteFailedError if the topic has another owner, messages or clients that were not allowed, or is not deleted;
-    ClusterError if it cannot be read.
+    the others. Clients are disconnected (`force`) if `allowed` and the plan showed some. Raises WriteFailedError if the
+    topic has another owner, messages without `allowed`, other clients, or is not deleted; ClusterError if it cannot be
+    read.
     """
     topic = change.before
     assert isinstance(topic, TopicResource)
@@ -58,8 +59,8 @@ def delete_topic(admin: Admin, change: Delete, *, marker: str | None, allowed: b
 
 
 def refuse_stranger(marker: str | None, planned: str | None) -> None:
-    """Raises WriteFailedError if the object has another owner than planned: somebody created it anew under the same
-    name.
+    """Raises WriteFailedError if the owner of an object now (`marker`) is not the one that the plan saw (`planned`):
+    somebody created the object anew under the same name. None: nobody owns it.
     """
     if marker != planned:
         raise WriteFailedError(
@@ -85,7 +86,9 @@ def _reviewed_clients(change: Delete, *, allowed: bool) -> bool:
 
 
 def what_is_left(admin: Admin, topic: TopicResource) -> str:
-    """Text for an error: the partitions that still exist of a topic that should be deleted."""
+    """Reads a topic that should be deleted, and returns a text for the error: the topic is gone, the numbers of the
+    partitions that are gone, or all are still there; or the reason why this cannot be read. Raises no ClusterError.
+    """
     try:
         reading = read_same_kind(admin, topic)
     except ClusterError as problem:
@@ -100,11 +103,12 @@ def what_is_left(admin: Admin, topic: TopicResource) -> str:
 
 def delete_subscription(admin: Admin, change: Delete, *, marker: str | None, allowed: bool) -> None:
     """Deletes a subscription on all partitions; one that no longer exists is no error. `marker`, `allowed`: as in
-    `delete_topic`. Raises WriteFailedError if the subscription has another owner, messages or consumers that were not
-    allowed, or is not deleted; ClusterError if its topic cannot be read.
+    `delete_topic`. Raises WriteFailedError if the subscription has another owner, unread messages without `allowed`,
+    consumers without `allowed` or that the plan did not show, or is not deleted; ClusterError if its topic cannot be
+    read.
 
-    Consumers that were allowed are disconnected (`force`). Without `force`, a consumer on any partition makes Pulsar
-    delete the cursors of the other partitions and answer 412.
+    Other consumers are disconnected (`force`). Without `force`, a consumer on any partition makes Pulsar delete the
+    cursors of the other partitions and answer 412.
     """
     subscription = change.before
     assert isinstance(subscription, SubscriptionResource)
@@ -145,8 +149,11 @@ def _where_left(subscription: SubscriptionReading | None) -> str:
 
 
 def why_still_there(reading: TopicReading | None, subscription: SubscriptionResource, owner: str) -> str:
-    """Text for an error about a subscription that was deleted and is there; "": it is gone, or clients that were cut off
-    made it again: theirs has consumers, and no marker. `owner`: owner of the deleted one.
+    """Text for an error about a deleted subscription that still exists; "" if it is gone, or if the one that exists is
+    a new one: it has another marker than `owner`, or it has consumers and no marker, because clients that were
+    disconnected made it again.
+
+    `reading`: the topic, read after the delete; None: the topic is gone. `owner`: owner of the deleted subscription.
     """
     found = next((one for one in reading.subscriptions if one.name == subscription.name), None) if reading else None
     if found is None or (found.marker != owner and (found.marker is not None or found.facts.consumers)):
@@ -155,12 +162,17 @@ def why_still_there(reading: TopicReading | None, subscription: SubscriptionReso
 
 
 def delete_namespace(admin: Admin, name: NamespaceName, topologies: frozenset[str], *, allowed: bool) -> None:
-    """Deletes an empty namespace; one that no longer exists is no error.
+    """Deletes an empty namespace, and waits until the broker does not show it any more; one that no longer exists is no
+    error.
 
-    Raises WriteFailedError if the namespace is not empty (`force` is never sent); if it has functions or connectors,
-    which Pulsar would leave without their namespace, or if that is not known and a user did not allow it (`allowed`);
-    and unless it has ownership ledgers, and all of them are of `topologies`: other owners may have made a new namespace
-    of the same name.
+    Raises WriteFailedError if the namespace has topics (`force` is never sent), if it has functions or connectors,
+    which Pulsar would leave without their namespace, if it has no ownership ledger, or one of a topology that is not in
+    `topologies` (another owner may have made a new namespace of the same name), or if it is not deleted; ClusterError
+    if it cannot be read.
+
+    Args:
+        topologies: names of the topologies whose ledgers may be there.
+        allowed: a user allowed the deletion even if it is not known whether functions or connectors are there.
     """
     path = namespace_path(name)
 

@@ -53,8 +53,9 @@ class FencedAdmin:
         condition: Callable[[], None] = no_condition,
         patient: bool = True,
     ) -> Reply:
-        """Sends a call as `Admin.call` does. Raises LockedError, and sends nothing, if the call writes and the lease is
-        lost.
+        """Sends a call as `Admin.call` does. If the call writes, the lease is checked before each of its requests, and
+        LockedError is raised in place of the request if the lease is lost. An earlier request of the same call, which a
+        redirect or a retry follows, may have been carried out by then.
         """
 
         def check_fence() -> None:

@@ -30,7 +30,9 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class ClusterResult:
-    """Result of one cluster's apply: its report, or the error because of which it wrote nothing."""
+    """Result of one cluster's apply: its report, or the error (`problem`) that ended it before it carried out the plan;
+    then `report` is None. `context`: as in `Task`.
+    """
 
     context: str
     report: ApplyReport | None
@@ -51,14 +53,18 @@ def run_fleet(
     stop: threading.Event,
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[ClusterResult, ...]:
-    """Applies each cluster's plan, and blocks until all have ended. Returns the results in the order of `tasks`. If the
-    command has one cluster, its errors are raised in the calling thread; with several, they are in the results.
+    """Applies each cluster's plan, side by side, and blocks until all have ended. Returns the results in the order of
+    `tasks`. A cluster that refuses, finds a lease taken or fails unexpectedly before its first write stops all others.
+    If the command has one cluster (`ONLY`), its errors are raised in the calling thread; with several, each
+    KodoctlError is in the result of its cluster.
 
     Args:
-        absent: clusters that could not be planned. Their creates and updates are missing, so nothing is deleted
-            anywhere.
-        listen: returns the function that takes the events of a context.
-        stop: event that ends all applies after their running calls.
+        tasks: one for each cluster, at least one.
+        absent: contexts of clusters that could not be planned. Their creates and updates are missing, so nothing is
+            deleted anywhere.
+        options: options of every apply.
+        listen: takes a context, and returns the function that takes the events of its apply.
+        stop: event that, once set, ends all applies after their running calls.
         tell: takes lines about the progress.
     """
     if tasks[0].context == ONLY:

@@ -14,7 +14,7 @@ from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.admin.admin import Admin, functions_path, must
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, is_done, poll_until, write_confirmed
 from kodoctl.pulsar.admin.topic_stats import read_topic
-from kodoctl.pulsar.inventory.evidence_reader import function_evidence
+from kodoctl.pulsar.inventory.evidence_reader import function_evidence, read_inputs
 from kodoctl.pulsar.inventory.functions import options_form, options_of, read_function, request_form
 from kodoctl.pulsar.values.live_objects import FunctionFacts
 from kodoctl.text.formatting import many
@@ -30,7 +30,7 @@ _NOT_SHOWN: Final = "written, and the worker does not show it as it was written:
 def create_function(admin: Admin, function: FunctionResource, owner: str) -> None:
     """Creates a function with the marker `owner`, and waits until the worker shows it. Raises WriteFailedError if the
     worker refuses it or does not show it as written, if its package is not known, or if somebody created it since the
-    plan.
+    plan; ClusterError if it cannot be read.
     """
     if _read(admin, function) is not None:
         raise WriteFailedError("somebody created it since the plan: plan again")
@@ -44,8 +44,9 @@ def update_function(
 ) -> None:
     """Updates a function, which restarts its instances, sets its marker to `owner`, and waits until the worker shows
     it. `planned`, `hidden`: its marker, and the digest of settings that are not shown, when the plan was checked.
-    Raises WriteFailedError if the function changed since then, if another owner than `planned` and `owner` has marked
-    it since, or if the worker refuses the update or does not show it as written.
+    Raises WriteFailedError if the function is gone or changed since then, if another owner than `planned` and `owner`
+    has marked it since, if its runtime options cannot contain a marker, or if the worker refuses the update or does not
+    show it as written; ClusterError if it cannot be read.
     """
     found = _read_planned(admin, before, owner, planned)
     if found.resource != before or found.hidden != hidden:
@@ -56,8 +57,9 @@ def update_function(
 
 def mark_function(admin: Admin, function: FunctionResource, owner: str, planned: str | None) -> None:
     """Sets the marker of a function to `owner`, which restarts its instances. `planned`: the marker that the plan saw.
-    Raises WriteFailedError if another owner than `planned` and `owner` has marked it since, if it is gone, or if the
-    worker refuses it or does not show it.
+    Raises WriteFailedError if another owner than `planned` and `owner` has marked it since, if it is gone, if its
+    runtime options cannot contain a marker, or if the worker refuses it or does not show it; ClusterError if it cannot
+    be read.
     """
     _read_planned(admin, function, owner, planned)
     marked = {**_options(admin, function, owner, planned), OWNER_PROPERTY: owner}
@@ -73,9 +75,11 @@ def mark_function(admin: Admin, function: FunctionResource, owner: str, planned:
 
 def delete_function(admin: Admin, change: Delete, *, marker: str | None, allowed: bool) -> None:
     """Deletes a function, and waits until it is gone; one that no longer exists is no error. If Pulsar deletes its
-    subscription as well, waits for that, too. `marker`: owner when the plan was checked, None: nobody; `allowed`: a
-    user allowed the loss. Raises WriteFailedError if the function has another owner, has instances or unread messages
-    that were not allowed, or is not deleted.
+    subscription as well, waits up to 10 s for that, too, without an error if it remains.
+
+    `marker`: owner when the plan was checked, None: nobody; `allowed`: a user allowed the loss. Raises WriteFailedError
+    if the function has another owner, if it is not deleted, or, unless `allowed`, if instances run or unread messages
+    would be lost, or if either is not known; ClusterError if the function cannot be read.
     """
     function = change.before
     assert isinstance(function, FunctionResource)
@@ -124,7 +128,7 @@ def _refuse_use(admin: Admin, function: FunctionResource, facts: FunctionFacts) 
 
 
 def _has_subscription(admin: Admin, function: FunctionResource) -> bool:
-    readings = [read_topic(admin, topic) for topic in function.input_topics]
+    readings = [read_topic(admin, topic) for topic in read_inputs(admin, function)]
     return any(one.name == function.subscription for found in readings if found for one in found.subscriptions)
 
 

@@ -27,13 +27,13 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """Content of the first entry of an apply.
+    """Content of the first entry of an apply in the journal.
 
     Args:
         verb: command that applies, such as `apply` or `undo`.
         who: the user, as text.
         commit: commit of the files; None: not known.
-        plan: first digits of the digest of the declared objects.
+        plan: first digits of the digest of the declared objects; "" for a plan that no file declares, such as an undo.
         changes: number of changes.
         document: JSON of the whole plan.
     """
@@ -50,8 +50,9 @@ class Journal:
     """Writer of the journal entries of one apply. Without the binary port there is no journal: then entries are
     dropped.
 
-    Methods that wait for the broker (`begin`, `before`, `settle`, `end`) raise LockedError if the lease is lost.
-    `along` and `after` do not wait: if their entry cannot be stored, the next call of a method that waits raises.
+    Methods that wait for the broker (`begin`, `before`, `settle`, `end`) raise LockedError if the lease is lost;
+    without a journal, only if `Lease.check` noticed the loss before. `along` and `after` do not wait: if their entry
+    cannot be stored, the next call of a method that waits raises.
     """
 
     def __init__(self, lease: Lease, namespaces: Iterable[NamespaceName]) -> None:
@@ -60,8 +61,8 @@ class Journal:
         self.id = secrets.token_hex(4)
 
     def begin(self, heading: Heading, ledgers: Mapping[str, str | None]) -> None:
-        """Writes the first entry into the journal of every namespace, and returns after all are stored. `ledgers`: see
-        `Executor.ledgers_before`.
+        """Writes the first entry into the journal of every namespace, and returns after all are stored. `ledgers`: the
+        ledgers of all namespaces before the apply, as `Executor.ledgers_before` returns them.
         """
         entry = {
             "v": history.FORMAT_VERSION,
@@ -76,17 +77,21 @@ class Journal:
         self._everywhere("begin", entry)
 
     def before(self, change: Change, part: str) -> None:
-        """Records that the write of `part` of a change is about to be sent; returns after the entry is stored."""
+        """Records that the write of a change is about to be sent; returns after the entry is stored. `part`: value of
+        the `part` of its step (`UpdatePhase`).
+        """
         self.lease.write(self._place(change), self._before(change, part))
 
     def along(self, change: Change, part: str) -> None:
-        """Records, before its write, a change that is made by the write of another change; does not wait until the
-        entry is stored.
+        """Records a change that the write of another change makes, such as the end of a subscription with its topic,
+        before that write. Does not wait until the entry is stored. `part`: as in `before`.
         """
         self.lease.note(self._place(change), self._before(change, part))
 
     def after(self, change: Change, part: str, status: str, detail: str) -> None:
-        """Records the result of a write, without waiting; `settle` waits until the entry is stored."""
+        """Records the result of a write, without waiting; `settle` waits until the entry is stored. `status`: value of
+        a `ChangeStatus`; `detail`: reason of a failure, cut to 2,000 characters.
+        """
         step = {**history.step_json(change, part), "status": status, "detail": detail[:2_000]}
         self.lease.note(self._place(change), {**self._entry("after"), **step})
 
@@ -95,8 +100,8 @@ class Journal:
         self.lease.settle()
 
     def end(self, *, complete: bool) -> None:
-        """Writes the last entry, and returns after it is stored. A journal without it shows that the apply was
-        interrupted.
+        """Writes the last entry into the journal of every namespace, and returns after all are stored. `complete`: all
+        changes were made. A journal without this entry shows that the apply died or lost its lease.
         """
         self._everywhere("end", {"complete": complete})
 

@@ -30,7 +30,8 @@ Key = tuple[NamespaceName, str]
 
 class LedgerWriter:
     """Writer of the ownership ledgers of one apply: keeps each ledger as it is on the cluster and as it is to become.
-    Not for several threads.
+    Not for several threads, apart from the creation of different namespaces (`initial_properties`,
+    `namespace_created`).
     """
 
     def __init__(self, admin: Admin, plan: Plan, live: Live) -> None:
@@ -67,7 +68,9 @@ class LedgerWriter:
         self._entries[key] = replace(entry, owned=owned, namespace_keys=entry.namespace_keys | earlier.namespace_keys)
 
     def initial_properties(self, namespace: NamespaceName, create: Create) -> Mapping[str, str]:
-        """Properties with which a namespace is created: the ledgers, with an intent for each object to be created."""
+        """Records the intent to create a namespace (`create`), without a request, and returns the properties to create
+        the namespace with: name of the property -> text, for each ledger that this apply writes there.
+        """
         self._update_ownership([create], intent=True)
         return {
             f"{LEDGER_PREFIX}{name}": ledgers.encode(entry)
@@ -84,16 +87,17 @@ class LedgerWriter:
             self._written[namespace, key.removeprefix(LEDGER_PREFIX)] = text
 
     def record_intents(self, changes: Iterable[Change]) -> None:
-        """Writes, before a level runs, which objects will be created and which namespace policies will be set. An apply
-        that dies therefore leaves no object that the ledger does not name. Raises WriteFailedError, ClusterError,
+        """Writes into the ledgers which objects will be created, and which namespace policies will be set, by these
+        changes. To call before the changes are carried out: an apply that dies then leaves no object that no ledger
+        names. Ledgers of a namespace that does not exist are not written. Raises WriteFailedError, ClusterError,
         LockedError.
         """
         self._update_ownership([change for change in changes if isinstance(change, Create | Update)], intent=True)
         self._write()
 
     def confirm(self, changes: Iterable[Change]) -> None:
-        """Writes, after a level ran, which objects the topology now owns and which it no longer owns. Raises the same
-        errors as `record_intents`.
+        """Writes into the ledgers which objects the topologies own after these changes, which were made, and which
+        objects they no longer own. Raises the same errors as `record_intents`.
         """
         settled = list(changes)
         deleted = [one.before for one in settled if isinstance(one, Delete)]
@@ -102,8 +106,10 @@ class LedgerWriter:
         self._write()
 
     def close(self, *, complete: bool) -> None:
-        """Writes the final ledgers. If `complete`, they also get the digest of the topology and the consumer settings,
-        and ledgers of earlier names of the topology are removed. Raises the same errors as `record_intents`.
+        """Writes the ledgers at the end of the apply. If `complete` (all changes were made), they also get the digest
+        of the topology and the consumer settings; intents without an object are removed, unless the plan has only a
+        part of the topology; so are ledgers of earlier names of a topology, and a ledger without objects whose topology
+        ends there or is destroyed. Raises the same errors as `record_intents`.
         """
         if complete:
             for owner in self._plan.owners:

@@ -28,9 +28,9 @@ _FRESH_S: Final = 1.0
 
 
 def create_tenant(admin: Admin, tenant: TenantResource) -> None:
-    """Creates a Pulsar tenant. One that exists stays as it is, unless a topology is to own the tenant (`tenant.home`):
-    then somebody else created it, and WriteFailedError is raised. Raises WriteFailedError, too, if the broker refuses
-    it.
+    """Creates a Pulsar tenant. One that exists already stays as it is: that is no error if no topology is to own the
+    tenant (`tenant.home` is None), else WriteFailedError is raised, because somebody else created it. Raises
+    WriteFailedError, too, if the broker refuses the request; ClusterError if no broker answers.
     """
     body = {"allowedClusters": sorted(tenant.clusters), "adminRoles": sorted(tenant.admin_roles)}
     path = f"tenants/{tenant.name}"
@@ -43,7 +43,8 @@ def create_namespace(admin: Admin, namespace: NamespaceResource, cluster: str, p
     """Creates a namespace in one PUT that contains its policies and `properties` (the ledgers), so that it never exists
     without them; policies that Pulsar stores elsewhere, or checks only then, follow. Pulsar does not validate the PUT,
     so the policies are read back. Raises WriteFailedError if somebody else created the namespace, or if the broker
-    refuses a policy or shows other values.
+    refuses a policy or shows other values (then the namespace exists); ClusterError if it cannot be read. `cluster`:
+    name of the cluster.
     """
     body: dict[str, Any] = new_namespace(namespace.policies, cluster)
     body["properties"] = {**body.get("properties", {}), **properties}
@@ -77,8 +78,9 @@ def _different(found: Policies, wanted: Policies) -> list[str]:
 
 def update_namespace(admin: Admin, name: NamespaceName, changes: tuple[PolicyChange, ...], cluster: str) -> None:
     """Writes policies one after the other and reads each back, because Pulsar answers 204 even to many wrong bodies.
-    Raises WriteFailedError if a policy no longer has its planned value (then nothing is written), or if the broker does
-    not show a written value.
+    Raises WriteFailedError if, at first, a policy does not have the value that the plan saw (then nothing is written),
+    or later if the broker refuses a policy or does not show its new value (then earlier ones are written);
+    ClusterError if the policies cannot be read. `cluster`: name of the cluster.
     """
     changed = {change.policy: (change.before, change.after) for change in changes}
     now = read_policies(admin, name, cluster, changed)
@@ -111,8 +113,8 @@ class GrantGuard:
         self._read: dict[NamespaceName, tuple[float, Mapping[Address, frozenset[str]]]] = {}
 
     def check(self, grant: GrantResource, planned: frozenset[str], wanted: frozenset[str]) -> None:
-        """Raises WriteFailedError unless the role's actions are those of the plan (`planned`) or those to be set
-        (`wanted`).
+        """Raises WriteFailedError unless the actions of the grant's role, read at most 1 s ago, are those that the plan
+        saw (`planned`) or those to be set (`wanted`); ClusterError if they cannot be read.
         """
         namespace = grant.target.namespace if isinstance(grant.target, TopicName) else grant.target
         at, shown = self._read.get(namespace, (float("-inf"), {}))
@@ -126,7 +128,9 @@ class GrantGuard:
 
 
 def read_grants(admin: Admin, namespace: NamespaceName) -> dict[Address, frozenset[str]]:
-    """Address -> actions of every grant of a namespace and its topics; {} if the namespace does not exist."""
+    """Reads address -> actions of every grant of a namespace and its topics; {} if the namespace does not exist. Raises
+    ClusterError.
+    """
     reply = admin.call("GET", namespace_path(namespace))
     if reply.missing:
         return {}
@@ -140,14 +144,16 @@ def actions_text(actions: frozenset[str]) -> str:
 
 
 def set_grant(admin: Admin, grant: GrantResource) -> None:
-    """Gives a role exactly these actions in one request; earlier actions need no revoke. Raises WriteFailedError."""
+    """Gives a role exactly the actions of `grant` in one request; earlier actions need no revoke. Raises
+    WriteFailedError if the broker refuses it; ClusterError if no broker answers.
+    """
     path = f"{_target(grant)}/permissions/{path_part(grant.role)}"
     write_confirmed(admin, "POST", path, sorted(grant.actions), done=lambda: read_grant(admin, grant) == grant.actions)
 
 
 def revoke_grant(admin: Admin, grant: GrantResource) -> None:
-    """Takes all actions away from a role. Raises WriteFailedError if the role has other actions than the plan saw. A
-    role without actions is no error (Pulsar answers 412).
+    """Takes all actions away from a role; one without actions is no error (Pulsar answers 412). Raises WriteFailedError
+    if the role has other actions than the plan saw (`grant.actions`); ClusterError if they cannot be read.
     """
 
     def look() -> Mapping[str, str] | None:
@@ -167,7 +173,8 @@ def _target(grant: GrantResource) -> str:
 
 def read_grant(admin: Admin, grant: GrantResource) -> frozenset[str]:
     """Reads the actions that a role was granted on exactly this namespace or topic; an empty set if none. The namespace
-    is read in any case, because the request for a topic's grants would include those of its namespace.
+    is read in any case, because the request for a topic's grants would include those of its namespace. Raises
+    ClusterError.
     """
     namespace = grant.target.namespace if isinstance(grant.target, TopicName) else grant.target
     return read_grants(admin, namespace).get(grant.address, frozenset())

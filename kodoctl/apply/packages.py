@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
 
 def upload_package(admin: Admin, package: PackageResource, owner: str) -> None:
-    """Uploads the file of a package, and then writes its digest, which says that all of the content is there. Raises
-    WriteFailedError if the file is not the planned one, if somebody made this version since the plan, or if the broker
-    refuses it; a part that was stored stays, and no apply takes it for the content.
+    """Uploads the file of a package once, and then writes its digest, which marks the content as complete. If only a
+    part was stored, the part stays, and without a digest no apply takes it for the content.
+
+    Raises WriteFailedError if the file cannot be read or is not the planned one, if somebody made this version since
+    the plan, or if the digest is not written; ClusterError if the broker refuses the upload or does not answer.
     """
     content = _content(package)
     if read_package(admin, package) is not None:
@@ -40,8 +42,9 @@ def upload_package(admin: Admin, package: PackageResource, owner: str) -> None:
 
 
 def mark_package(admin: Admin, package: PackageResource, owner: str, planned: str | None) -> None:
-    """Sets the owner of a package. `planned`: its owner when the plan was checked. Raises WriteFailedError if the package
-    is gone or has another owner by now, or if the broker refuses the write or does not show it.
+    """Sets the owner of a package. `planned`: its owner when the plan was checked. Raises WriteFailedError if the
+    package is gone or has another owner than `planned` and `owner` by now, or if the broker refuses the write or does
+    not show it; ClusterError if it cannot be read.
     """
     found = read_package(admin, package)
     if found is None or found.marker not in (planned, owner):
@@ -52,10 +55,16 @@ def mark_package(admin: Admin, package: PackageResource, owner: str, planned: st
 def delete_package(
     admin: Admin, change: Delete, *, marker: str | None, allowed: bool, unknown: Collection[str] = ()
 ) -> None:
-    """Deletes a package; one that no longer exists is no error. `marker`: owner when the plan was checked; `allowed`: a
-    user allowed the loss; `unknown`: reasons why the plan did not know all functions of the namespace. Raises
-    WriteFailedError if it has another owner or other content, if a function or connector of its namespace uses it, or
-    if the loss was not allowed.
+    """Deletes a package, and waits until it is gone; one that no longer exists is no error. Raises WriteFailedError if
+    the package has another owner or other content than planned, if the deletion was not allowed, if a function or
+    connector of its namespace uses it or whether one does is not known, or if it is not deleted; ClusterError if it
+    cannot be read.
+
+    Args:
+        marker: owner when the plan was checked; None: nobody.
+        allowed: a user allowed the deletion; without it, no package is deleted.
+        unknown: reasons why the plan did not know all functions of the namespace. If NO_WORKER_HERE is one of them, a
+            broker without a function worker is no obstacle.
     """
     package = change.before
     assert isinstance(package, PackageResource)
@@ -112,8 +121,9 @@ def _properties(document: Mapping[str, object]) -> dict[str, str]:
 
 
 def _refuse_use(admin: Admin, package: PackageResource, unknown: Collection[str]) -> None:
-    """Raises WriteFailedError if a function or connector of the namespace uses the package, or one cannot be read. That the
-    broker has no function worker is no obstacle where the plan said so (`unknown`): the deletion was allowed with it.
+    """Raises WriteFailedError if a function or connector of the namespace uses the package, or one cannot be read. That
+    the broker has no function worker is no obstacle if the plan found the same (`unknown`): the deletion was allowed
+    with it.
     """
     passed = {NO_WORKER, *{NO_WORKER_HERE}.intersection(unknown)}
     for kind in FUNCTION_KINDS:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def write_policy(
     admin: Admin, path: str, step: PolicyWrite, requests: Iterable[Write], now: Callable[[], PolicyValue | None]
 ) -> None:
-    """Sends the requests that write one policy of the object at `path`. `now`: reads the policy. Raises
-    WriteFailedError if a request fails, or if the live value, before a request that unsets it, is neither the planned
-    nor the new value.
+    """Sends the requests that write one policy of the object at `path`; the caller has to read the result. `now`: reads
+    the policy. Raises WriteFailedError if a request fails, or if the live value, before a request that unsets it, is
+    neither the planned nor the new value; ClusterError if no broker answers.
     """
 
     def is_written() -> bool:

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 class ChangeStatus(StrEnum):
     """Status of a change after an apply: done, failed (it may have been made in part, or unconfirmed), skipped (a
-    change that it depends on was not done; a delete also if another cluster did not complete its creates and updates),
-    or not started (interrupted, the lease was lost, or its intent could not be written).
+    change that it depends on was not done; in an apply of several clusters, a delete also if one of them did not
+    complete its creates and updates), or not started (interrupted, the lease was lost, or its intent could not be
+    written).
     """
 
     DONE = "done"
@@ -47,7 +48,8 @@ class ChangeOutcome:
 @dataclass(frozen=True, slots=True)
 class ApplyEvent:
     """Event of an apply: a step of a change began (`kind` is `started`) or ended (`kind` is its status). `number`:
-    steps that have ended; `total`: steps of the whole apply. A change of a namespace can have two steps.
+    steps that have ended; `total`: steps of the whole apply. A change of a namespace can have two steps. A step that
+    ended as `done` ends again as `failed` if the cluster then does not show it; `number` does not grow with that.
     """
 
     kind: str

@@ -65,13 +65,14 @@ def run(
 ) -> ApplyReport:
     """Carries out a plan, and blocks until the apply has ended. Failures of changes are in the report.
 
-    Raises RefusedError if the plan may not be carried out, such as on a cluster that changed since; LockedError if
-    another apply runs; StoppedError if this one is interrupted while it waits for the other; ClusterError if something
-    cannot be read, or the Pulsar tenant or the control namespace cannot be created. Then nothing was written but these
-    two, which come before the lease, and entries of the index in the control namespace.
+    Raises RefusedError if the plan may not be carried out, such as on a cluster that changed since, or if another
+    cluster's apply stops this one (`party`); LockedError if another apply runs, or the lease is lost before the first
+    change; StoppedError if this one is interrupted while it waits for the other; ClusterError if something cannot be
+    read, or the Pulsar tenant or the control namespace cannot be created. Then nothing was written but these two, which
+    come before the lease, and entries of the index in the control namespace and of the journal.
 
     Args:
-        listen: takes the events of the apply.
+        listen: takes the events of the apply, from several threads.
         stop: event that ends the apply after its running calls.
         tell: takes lines about the progress.
         party: the barrier at which this apply waits for those of other clusters.

@@ -33,8 +33,7 @@ class SourceWriter:
     """Writer of publications and replication slots. `variables`: variables of the environment, which have the URLs of
     databases; `live`: the live inventory that the plan was checked with.
 
-    Each method connects anew, and raises WriteFailedError if the database fails, is another one than in `live`, or has
-    a publication of another owner there.
+    Each method connects anew, and raises WriteFailedError if the database fails or is another one than in `live`.
     """
 
     def __init__(self, variables: Mapping[str, str], live: Live) -> None:
@@ -54,7 +53,7 @@ class SourceWriter:
 
     def update_publication(self, before: PublicationResource, after: PublicationResource, owner: str) -> None:
         """Changes tables and operations of a publication in one transaction. Raises WriteFailedError if the publication
-        is gone or differs from `before`.
+        is gone, differs from `before`, or has another owner than `owner` and the one that the plan saw.
         """
         with self._locked(after) as connection:
             self._refuse_other(self._read(connection, after), before, owner)
@@ -63,7 +62,8 @@ class SourceWriter:
 
     def delete_publication(self, before: PublicationResource, owner: str) -> None:
         """Drops a publication, and the slot by which the publication was verified; a publication that is gone is no
-        error. Raises WriteFailedError if it differs from `before`, or if its slot still exists.
+        error. Raises WriteFailedError if it differs from `before`, if it has another owner than `owner` and the one
+        that the plan saw, or if its slot still exists.
         """
         with self._locked(before) as connection:
             if (now := self._read(connection, before)) is not None:
@@ -73,9 +73,10 @@ class SourceWriter:
                 connection.execute(_DROP_VERIFICATION, [verification_slot(before.name)])
 
     def mark_publication(self, publication: PublicationResource, owner: str | None) -> None:
-        """Sets the marker of a publication to `owner`, or removes kodoctl's marker (None). A publication that the role
-        of the URL may not comment on, because an administrator made it, stays without a marker. Raises WriteFailedError
-        if the publication is gone or belongs to somebody else.
+        """Sets the marker of a publication to `owner`, or removes kodoctl's marker (None); a marker of another
+        namespace or cluster is not removed. A publication that the role of the URL may not comment on, because an
+        administrator made it, stays as it is. Raises WriteFailedError if the publication is gone, or if it belongs to
+        somebody else and `owner` is not None.
         """
         with self._locked(publication) as connection:
             now = self._read(connection, publication)
@@ -89,8 +90,8 @@ class SourceWriter:
 
     def delete_slot(self, before: SlotResource, owner: str, *, allowed: bool) -> None:
         """Drops a replication slot, and the slot by which it was verified; a slot that is gone is no error. `allowed`:
-        a user allowed the loss of its position. Raises WriteFailedError without that, if the slot has a reader, or if
-        the publication of its name belongs to somebody else.
+        a user allowed the loss of its position. Raises WriteFailedError if that is not allowed, if a reader is
+        connected to the slot, or if the publication of its name belongs to somebody else.
         """
         with self._locked(before) as connection:
             facts = read_slot(connection, before)
@@ -107,8 +108,9 @@ class SourceWriter:
             connection.execute("SELECT pg_drop_replication_slot(%s)", [before.name])
 
     def problem_of(self, change: Change) -> str:
-        """Reads the object of a written change, and returns a text about its difference from the change; "" if there is
-        none, or if the change is not about a database.
+        """Reads the publication that a change created, updated or deleted, or the slot that it deleted, and returns a
+        text about the difference from the change; "" if there is none, or for any other change. Raises WriteFailedError
+        if the database cannot be read.
         """
         match change:
             case Create(after=PublicationResource() as after) | Update(after=PublicationResource() as after):

@@ -63,8 +63,8 @@ class StepWriter:
         return levels_of(namespace, self._live, self._namespace_changes)
 
     def write(self, step: Step) -> None:
-        """Carries out one step. Raises WriteFailedError or ClusterError if the step was not done, LockedError
-        if the lease was lost.
+        """Carries out one step, and blocks meanwhile. Raises WriteFailedError or ClusterError if the step was not done
+        or could not be confirmed, LockedError if the lease was lost.
         """
         change = step.change
         match change:

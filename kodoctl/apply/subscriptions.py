@@ -26,8 +26,8 @@ _LATEST: Final = {"ledgerId": 2**63 - 1, "entryId": 2**63 - 1, "partitionIndex":
 
 def create_subscription(admin: Admin, subscription: SubscriptionResource, owner: str) -> None:
     """Creates a subscription with the marker `owner` on every partition, at `subscription.start` (earliest or latest
-    message). Raises WriteFailedError if another client created the subscription since the plan, or if it is not known
-    whether the subscription is at its start.
+    message). Raises WriteFailedError if the broker refuses, if another client created the subscription since the plan,
+    or if it is not known whether the subscription is at its start; ClusterError if it cannot be read.
     """
     if _put(admin, subscription, owner):
         return
@@ -41,8 +41,9 @@ def create_subscription(admin: Admin, subscription: SubscriptionResource, owner:
 def heal_subscription(
     admin: Admin, subscription: SubscriptionResource, owner: str | None, lacking: Collection[int]
 ) -> None:
-    """Creates the subscription on the partitions in `lacking`, at `subscription.start`. Other partitions keep their
-    position. `owner`: owner for its marker, None: no marker. Raises WriteFailedError.
+    """Creates a subscription on the partitions that lack it (`lacking`: their numbers), at `subscription.start`. Other
+    partitions keep their position. `owner`: owner for its marker, None: no marker. Raises WriteFailedError if the
+    broker refuses, or if it is not known whether the subscription is at its start; ClusterError if it cannot be read.
     """
     if not _put(admin, subscription, owner):
         _move_to_start(admin, subscription, lacking)
@@ -116,7 +117,8 @@ def _find(topic: TopicReading | None, subscription: SubscriptionResource) -> Sub
 def mark_subscription(admin: Admin, subscription: SubscriptionResource, owner: str | None, planned: str | None) -> None:
     """Sets the marker of a subscription to `owner`, or removes the marker (None). Does nothing if the subscription does
     not exist or a partition lacks it: the change that creates it there sets the marker. `planned`: the marker that the
-    plan saw. Raises WriteFailedError if another owner than `planned` and `owner` has marked the subscription since.
+    plan saw. Raises WriteFailedError if another owner than `planned` and `owner` has marked the subscription since, or
+    if the broker refuses; ClusterError if the properties cannot be read.
 
     The request replaces all properties, so the others, such as live orders, are sent again.
     """

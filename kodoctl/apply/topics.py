@@ -35,8 +35,9 @@ _MOMENT_S: Final = 2.0
 def create_topic(admin: Admin, topic: TopicResource, owner: str, levels: PolicyLevels) -> None:
     """Creates a topic with its marker in one request, then sets its policies. For a partitioned topic this is the only
     atomic create-if-absent; a plain one that a client brought into being at the same moment gets the marker afterwards.
-    If another cluster's topic has been replicated to this name and is empty, it gets the marker instead. Raises
-    WriteFailedError if somebody else created the topic.
+    If another cluster's topic has been replicated to this name and is empty, it gets the marker instead. `levels`:
+    policies from which the topic inherits. Raises WriteFailedError if somebody else created the topic, or if the broker
+    refuses a request, after which the topic may exist; ClusterError if it cannot be read.
     """
 
     def ours() -> bool:
@@ -74,9 +75,13 @@ def _is_empty_replica(admin: Admin, topic: TopicResource, levels: PolicyLevels) 
 def update_topic(
     admin: Admin, before: TopicResource, after: TopicResource, fields: tuple[FieldUpdate, ...], levels: PolicyLevels
 ) -> None:
-    """Writes the changed fields of a topic: first the number of partitions, then policies. If a delayed-delivery value
-    is removed, the topic is also unloaded. Raises WriteFailedError if a policy no longer has its planned value; then
-    nothing is written, because added partitions cannot be removed.
+    """Writes the changed fields of a topic: first the number of partitions (missing ones are created again), then
+    policies. A subscription that lacks partitions then is created there. If a delayed-delivery value is removed, the
+    topic is also unloaded. `levels`: policies from which the topic inherits.
+
+    Raises WriteFailedError if a policy no longer has the value that the plan saw; then nothing is written, because
+    added partitions cannot be removed. Also if the broker refuses a request, after a part may have been written.
+    Raises ClusterError if something cannot be read.
     """
     names = {field.name for field in fields}
     policies = {field.policy: (field.before, field.after) for field in fields if isinstance(field, PolicyChange)}
@@ -104,7 +109,9 @@ def _as_planned(admin: Admin, topic: TopicName, name: str, planned: PolicyValue 
 
 def set_policies(admin: Admin, topic: TopicName, changed: Changed, levels: PolicyLevels) -> None:
     """Writes policies of one topic, one after the other, in an order that the broker accepts. `changed`: policy ->
-    (value before, value after; None: unset); `levels`: policies from which the topic inherits.
+    (value before, value after; None: unset); `levels`: policies from which the topic inherits. Raises WriteFailedError
+    if a request fails, or if a policy that is to be unset has neither its value before nor after; ClusterError if no
+    broker answers. Policies before that one are then written.
     """
     beneath = {name: levels.effective(name, None, after=True).value for name in ("retention", "backlog_quota")}
     for step in write_order(changed, beneath, by_time=True):
@@ -122,7 +129,7 @@ def _map(value: PolicyValue | None) -> Mapping[str, PolicyValue]:
 def read_policy(admin: Admin, topic: TopicName, name: str, subscriptions: Iterable[str] = ()) -> PolicyValue | None:
     """Reads one policy that is set on the topic itself; None if it is unset there. `subscriptions`: names of
     subscriptions that the topic may not have, whose rates are read as well (only for the policy of rates by
-    subscription).
+    subscription). Raises ClusterError.
     """
     codec = BY_NAME[name]
     if codec is BY_SUBSCRIPTION:
@@ -164,8 +171,8 @@ def _set_partitions(admin: Admin, before: TopicResource, count: int) -> None:
 
 def mark_topic(admin: Admin, topic: TopicName, owner: str | None, planned: str | None) -> None:
     """Sets the marker of a topic to `owner`, or removes it (None); other properties stay. `planned`: the marker that
-    the plan saw. Raises WriteFailedError if another owner than `planned` and `owner` has marked the topic since, or if
-    a topic whose marker is to be removed is gone.
+    the plan saw. Raises WriteFailedError if another owner than `planned` and `owner` has marked the topic since, if the
+    topic is gone, or if the broker refuses; ClusterError if the topic cannot be read.
     """
     path = f"{topic_path(topic)}/properties"
 
@@ -193,7 +200,8 @@ def mark_topic(admin: Admin, topic: TopicName, owner: str | None, planned: str |
 
 def upload_schema(admin: Admin, schema: SchemaResource, before: SchemaResource | None) -> None:
     """Uploads a new version of a schema. Raises WriteFailedError if the live version is neither `before` (None: no
-    schema) nor the new one, or if the broker refuses the new one as incompatible.
+    schema) nor the new one, or if the broker refuses the new one, such as an incompatible one; ClusterError if it
+    cannot be read.
     """
     if (now := read_schema(admin, schema.topic)) not in (before, schema):
         difference = "somebody removed it" if now is None else "somebody uploaded another one"

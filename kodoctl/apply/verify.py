@@ -55,12 +55,12 @@ class Verifier:
         self._admin, self._client, self._levels, self._databases = admin, client, levels, databases
 
     def verify(self, steps: Sequence[Step]) -> list[Problem]:
-        """Returns the steps that the broker does not show as carried out, each with a text about the difference. Waits
+        """Returns (step, text about the difference) for each step that the broker does not show as carried out. Waits
         up to 10 s for a value that appears late.
 
         Not checked are adoptions, forgets, and objects that their writers confirm themselves (tenants, namespaces,
-        schemas, functions, objects of the whole cluster). If the cluster cannot be read, all creates, updates and
-        deletes are returned.
+        schemas, functions, packages, objects of the whole cluster); of topics, only policies and deletions are. If the
+        cluster cannot be read, all creates, updates and deletes are returned.
         """
         written = [step for step in steps if isinstance(step.change, Create | Update | Delete)]
         try:

@@ -28,7 +28,7 @@ _Ids = Callable[[Iterable[dict[str, Any]], str], Iterable[str]]
 
 def completer(command: str, parameter: Any) -> Callable[[Any, Any, str], list[str]] | None:
     """Returns the function by which typer completes the values of a parameter; None if no values are known. `command`:
-    the words of the command, with those of its groups.
+    words of the command with those before it, such as `kodoctl dev up`.
     """
     option = max(parameter.opts, key=len)
     source = _BY_COMMAND.get((command.split()[1], option)) or _BY_OPTION.get(option)
@@ -167,6 +167,6 @@ _BY_COMMAND: Final[Mapping[tuple[str, str], Source]] = {
     ("peek", "topics"): lambda _: _full_topics({}),  # full names also after --topology
     ("send", "topic"): _full_topics,
 }
-"""Sources of parameters that mean something else elsewhere. A key is the first word of the command, and the longest name of the
-option or the name of the argument.
+"""Sources of parameters that mean something else elsewhere. A key is the first word of the command, and the longest name
+of the option or the name of the argument.
 """

@@ -7,8 +7,8 @@ import gc
 
 
 def main() -> None:
-    """Runs the command line and ends the process with its exit code. The garbage collector is set before the
-    application is imported, because an import builds many objects.
+    """Runs the command line and ends the process with its exit code. Before the application is imported, the garbage
+    collector is set to collect rarely, because an import builds many objects.
 
     Only for commands that end soon: a process that lives longer, such as a worker of `kodo-consumer`, needs the
     collector as it is.

@@ -80,8 +80,9 @@ def read_sources(
     live: Live, addresses: Iterable[Address], variables: Mapping[str, str], tables: Mapping[str, frozenset[str]]
 ) -> Live:
     """Returns the live inventory with the publications and slots that have these addresses, if they exist, and with
-    facts about their databases. A database that cannot be read is recorded with the reason. `tables`: variable of a
-    database -> the tables to look at. Without such addresses nothing is imported and nobody connects.
+    facts about their databases. A database that cannot be read is recorded with the reason. `variables`: variables of
+    the environment, which have the URLs; `tables`: variable of a database -> the tables to look at (SCHEMA.TABLE).
+    Without such addresses nothing is imported and nobody connects.
     """
     wanted: dict[str, dict[str, set[NamespaceName]]] = {}
     for address in addresses:
@@ -104,8 +105,8 @@ def read_sources(
 
 
 def read_publication(connection: Any, wanted: PublicationResource, live: Live) -> LiveObject | None:
-    """The publication as it is now, with its marker; None if it does not exist. Raises psycopg's errors. `live`: who we
-    are, and the ledgers.
+    """The publication as it is now, with its marker; None if it does not exist. `live`: has the cluster's identity and
+    the ledgers, by which a marker of another owner is recognised. Raises psycopg's errors.
     """
     return next(iter(_publications(connection, wanted.database, {wanted.name: {wanted.namespace}}, live)), None)
 

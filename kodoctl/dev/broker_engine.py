@@ -29,7 +29,10 @@ class BrokerEngine(Protocol):
     """
 
     def prepare(self, instance: Instance, tell: Tell) -> Launch:
-        """Finds or downloads everything that a start needs, and returns a function that starts the broker."""
+        """Finds or downloads everything that a start needs, and returns a function that starts the broker. That
+        function returns the process for the record of the instance; None if the engine finds the broker without it, or
+        if the broker ended at once.
+        """
         ...
 
     def marks(self, instance: Instance) -> tuple[str, ...]:
@@ -77,8 +80,8 @@ class BrokerEngine(Protocol):
         ...
 
     def leftover(self, instance: Instance) -> str | None:
-        """Text that names data on this machine of an instance that has no record (its record may have been deleted by
-        hand); None if there is no such data.
+        """Text that names the data of the instance on this machine; None if there is none. To find data of an instance
+        that has no record, which may have been deleted by hand.
         """
         ...
 

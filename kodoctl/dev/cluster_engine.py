@@ -67,11 +67,11 @@ class ClusterEngine:
     environ: Mapping[str, str]
 
     def prepare(self, instance: Instance, tell: Tell) -> Launch:
-        """Downloads jars if they are missing, and returns a function that starts the nodes which do not run. It waits
-        until ZooKeeper and the bookies listen, but not for the brokers.
+        """Downloads jars if they are missing, and returns a function that starts the nodes which do not run. The
+        returned function waits until ZooKeeper and the bookies listen, but not for the brokers, and returns None.
 
         Raises KodoctlError: K601 and K602 (Java), K603 and K606 (Maven), K607 (disk full). The returned function raises
-        K604 (port taken), K608 and K609 if a node does not start, after it has ended all nodes; it returns None.
+        K604 (port taken), K608 and K609 if a node does not start, after it has ended all nodes.
         """
         folder = self.homes.folder(instance.name)
         if problem := too_little_room(folder.path, shutil.disk_usage(folder.path).free, _ROOM, "data and logs"):
@@ -89,7 +89,9 @@ class ClusterEngine:
         return launch
 
     def marks(self, instance: Instance) -> tuple[str, ...]:
-        """Paths of the scratch folders of the brokers."""
+        """Paths of the scratch folders of the brokers, in the order of their numbers. By this path a broker is
+        recognised on its port.
+        """
         brokers = (node for node in self.nodes(instance) if node.kind is NodeKind.BROKER)
         return tuple(str(self.folder(instance, node).scratch) for node in brokers)
 
@@ -107,7 +109,9 @@ class ClusterEngine:
         return not self.alive(instance) and any(state in unordered for _, state in self.states(instance))
 
     def revive(self, instance: Instance, tell: Tell) -> None:
-        """Resumes paused nodes, and starts nodes that do not run. Raises the same errors as a start."""
+        """Resumes paused nodes, and starts nodes that do not run; waits as a start does. Raises KodoctlError as
+        `prepare` and its function do, but ends no node then.
+        """
         for node in self.nodes(instance):
             if nodes.state(self.folder(instance, node)) is NodeState.PAUSED:
                 self.resume_node(instance, node, tell)
@@ -128,8 +132,8 @@ class ClusterEngine:
         self._stop_nodes(instance, [node], patience)
 
     def start_node(self, instance: Instance, node: ClusterNode, tell: Tell) -> None:
-        """Starts one node. Returns when ZooKeeper or a bookie listens on its port; for a broker returns at once. Raises
-        the same errors as a start.
+        """Starts one node, which must not run. Returns when ZooKeeper or a bookie listens on its port; for a broker
+        returns at once. Raises KodoctlError as `prepare` and its function do, but ends no node then.
         """
         tools = self._tools(instance, tell)
         self._start(instance, tools, [node], tell)
@@ -137,7 +141,7 @@ class ClusterEngine:
     def resume_node(self, instance: Instance, node: ClusterNode, tell: Tell) -> None:
         """Continues a paused node. A bookie whose ZooKeeper session ended during the pause ends by itself a second
         later; in production a supervisor would start it again, and here this method does, which waits for that end up
-        to 10 s. Raises the same errors as a start.
+        to 10 s. Raises the errors of `start_node`.
         """
         tell(ProgressStep(f"Resuming {node.name}"))
         paused = nodes.resume(self.folder(instance, node)) or 0.0
@@ -192,8 +196,8 @@ class ClusterEngine:
         return logs.follow(self.folder(instance, node).logs / node.log)
 
     def leftover(self, instance: Instance) -> str | None:
-        """Text that names the data of an instance whose record is missing (it may have been deleted by hand); None if
-        there is no such data.
+        """Text that names the folder with data of the instance; None if there is no such folder. To find data of an
+        instance that has no record, which may have been deleted by hand.
         """
         data = self._data(instance)
         return f"the folder {data}" if data.exists() else None

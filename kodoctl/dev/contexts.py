@@ -16,8 +16,8 @@ TOKEN_ROLE = "applier"  # noqa: S105
 
 
 def is_foreign(context: Context | None) -> bool:
-    """True if the context is for another cluster, because one of its addresses does not begin with http://127.0.0.1:.
-    False for None.
+    """True if the context is for another cluster, because one of its admin addresses does not begin with
+    http://127.0.0.1:. False for None.
     """
     return context is not None and not all(url.startswith(f"http://{HOST}:") for url in split(context.admin_url))
 
@@ -31,7 +31,9 @@ def check_usable(file: Path, name: str) -> None:
 
 
 def write(file: Path, instance: Instance, folder: Folder, *, use: bool) -> None:
-    """Adds or replaces the instance's context in the file. `use`: also makes it the current one."""
+    """Adds or replaces the instance's context in the file: addresses and, if the instance has tokens, the token file of
+    TOKEN_ROLE. `use`: also makes it the current one.
+    """
     values = {"admin_url": instance.admin_url, "broker_url": instance.broker_url, "function_worker": NO_WORKERS}
     if instance.auth is Auth.TOKEN:
         values["token_file"] = str(token_file(folder, TOKEN_ROLE))

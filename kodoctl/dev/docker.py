@@ -206,8 +206,9 @@ class DockerEngine(BrokerEngine):
                 reader.terminate()
 
     def leftover(self, instance: Instance) -> str | None:
-        """Text that names the Docker volume of this name; None if there is none. The volume may be of an instance in
-        another KODOCTL_DEV_HOME, because Docker has one set of volumes.
+        """Text that names the Docker volume of this name; None if there is none, or no daemon answers. The volume may
+        be of an instance in another KODOCTL_DEV_HOME, because Docker has one set of volumes. Raises KodoctlError (K618)
+        as `wipe` does.
         """
         name = container(instance.name)
         return f"the Docker volume {name}" if self._try(["volume", "inspect", name]).returncode == 0 else None

@@ -34,7 +34,7 @@ class NodeAction(StrEnum):
 
 def find(homes: Homes, environ: Mapping[str, str], name: str, node: str) -> tuple[ClusterEngine, Instance, ClusterNode]:
     """The engine, the instance and the node with these names. Raises UsageError: K615 (no such instance), K625 (no such
-    node).
+    node, or an instance that is no cluster).
     """
     instance = service.find_instance(homes, name)
     engine = service.engine_of(instance, homes, environ)

@@ -21,8 +21,8 @@ _CONFIRMED: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class TokenPlaces:
-    """Locations of the key that signs tokens (a path) and of the broker's own token (a `file:` URL). The secrets
-    themselves are not in the configuration, because the broker logs its configuration.
+    """Locations of the key that signs tokens (a path or a `file:` URL) and of the broker's own token (a `file:` URL).
+    The secrets themselves are not in the configuration, because the broker logs its configuration.
     """
 
     key: str

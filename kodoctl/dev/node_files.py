@@ -24,9 +24,9 @@ takes half a minute.
 
 
 def write(folder: Folder, files: Mapping[str, str], log: str) -> None:
-    """Prepares the folder of a node for a start: writes the configuration (`files`: name in the folder `conf` -> text),
-    empties the scratch folder and `console.log`, and renames the earlier `log` to `LOG.before`, so that the log begins
-    with this start.
+    """Prepares the folder of a node for a start: creates its folders, writes the configuration (`files`: name in the
+    folder `conf` -> text, and the files that all nodes have), empties the scratch folder and `console.log`, and renames
+    the earlier log (`log`: name of its file) to `LOG.before`, so that the log begins with this start.
     """
     shutil.rmtree(folder.scratch, ignore_errors=True)
     for place in (folder.conf, folder.logs, folder.data, folder.scratch):

@@ -140,8 +140,9 @@ def _nodes(engine: BrokerEngine, instance: Instance) -> tuple[NodeStatus, ...]:
 
 
 def down(homes: Homes, environ: Mapping[str, str], name: str, tell: Tell = quiet) -> bool:
-    """Stops the broker of an instance and keeps its data. Returns True if it ran. Raises KodoctlError: K615, K618
-    (Docker), K620 (it does not end).
+    """Stops the broker of an instance and keeps its data. Returns True if it ran. Blocks until it has ended, and before
+    that while another command works on the instance. Raises the errors of `find_instance`, KodoctlError: K618 (Docker),
+    K620 (it does not end).
     """
     instance = find_instance(homes, name)
     with disk_errors(homes.data), record.lock(homes, name, tell):

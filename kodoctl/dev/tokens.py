@@ -74,8 +74,8 @@ def mint(key: bytes, role: str) -> Secret:
 
 
 def token(folder: Folder, instance: Instance, role: str) -> Secret:
-    """Makes a token for a role of an instance, and the signing key if that is missing. Raises KodoctlError: K616 if the
-    instance has no authentication, and as `ensure_key` and `mint`.
+    """Makes a token for a role of an instance, and the signing key if that is missing; the token is not stored. Raises
+    KodoctlError: K616 if the instance has no authentication, K621 if its key is damaged, K622 for an invalid role.
     """
     if instance.auth is not Auth.TOKEN:
         start = dev_command("up --auth token", instance.name)

@@ -24,8 +24,8 @@ _EXACT: Final = re.compile(r"[4-9]\.\d{1,3}\.\d{1,3}")
 
 
 def exact(asked: str) -> str:
-    """Release to start, given a release line (`4.2`, `4.0`) or an exact version. Raises UsageError (K611) for anything
-    else.
+    """Release to start, given a release line (`4.2`, `4.0`) or an exact version of Pulsar 4 or later, such as `4.1.3`.
+    Raises UsageError (K611) for anything else.
     """
     if asked in RELEASES:
         return RELEASES[asked].version

@@ -60,8 +60,8 @@ def row_of(kind: type[Row], *sources: object, **values: Any) -> Row:
 
 
 def reason(problem: Exception) -> str:
-    """The text of an error that occurred while a document was read, on one line: of a pydantic ValidationError its
-    first finding with the field, of others the class and the message, at most 200 characters.
+    """The text of an error that occurred while a document was read: of a pydantic ValidationError its first finding
+    with the field, of others the class and the message, together at most 200 characters, line ends included.
     """
     if isinstance(problem, ValidationError):
         first = problem.errors(include_url=False)[0]

@@ -163,16 +163,16 @@ AnyRecallPlan = RecallPlanDocument | RecallTableDocument
 
 @dataclass
 class SendReport:
-    """Result of one attempt to carry out a recall plan. Integers are numbers of letters; lists have one text per
-    letter.
+    """Result of one attempt to carry out a recall plan. Integers are numbers of letters (messages of the plan); lists
+    have one text per letter.
 
     `had_already`: sent, and dropped by the broker's deduplication because it had stored the letter before; `before`:
     settled by earlier attempts or recalls, `already` of them by this plan; `gone`: acknowledged by somebody else, with
-    no entry in this ledger; `in_doubt`: sent without a receipt, which the next attempt decides; `refused`: not sent,
-    because the broker or the patch does not permit it; `unclear`: nobody can tell whether they are stored;
-    `unacknowledged`: dealt with, but their acknowledgement may be lost; `elsewhere`: letters that this plan cannot
-    send; `duplicates`: second copies that a broker stored and this attempt acknowledged; `stored_twice`: those that it
-    cannot acknowledge.
+    no entry in this recall ledger; `in_doubt`: sent without a receipt, which the next attempt decides; `refused`: not
+    sent, because the broker or the patch does not permit it; `unclear`: nobody can tell whether they are stored;
+    `acknowledged`: by this attempt, copies and letters of earlier attempts included; `unacknowledged`: dealt with, but
+    their acknowledgement may be lost; `elsewhere`: letters that this plan cannot send; `duplicates`: second copies that
+    a broker stored and this attempt acknowledged; `stored_twice`: those that it cannot acknowledge.
     """
 
     sent: int = 0
@@ -298,8 +298,9 @@ class PeekDocument(TypedDict):
     without payload by which a producer reports its last sequence number.
 
     `read_all`: no message is left unread; `complete`: `read_all`, and `messages` has every match. `by_cause`: cause ->
-    number of matches, absent if no match has a cause; `groups`: by cause and tenant, the 2,000 largest, the largest
-    first; `left_out`: number of matches in further groups; `unread`: one text for each entry that could not be read.
+    number of matches, the 20 most frequent, and the others together; `groups`: by cause and tenant, the 2,000 largest,
+    the largest first; `left_out`: number of matches in further groups; `unread`: one text for each entry that could not
+    be read.
     """
 
     format_version: int

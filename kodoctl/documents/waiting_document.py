@@ -12,7 +12,8 @@ class WaitingLaneRow:
     """A waiting lane, with figures of those of its messages that meet the condition.
 
     `lane`: such as `L1/pending`; `full_topic`: full name of its topic; `overdue`: number of messages whose due time is
-    past or absent; `oldest`: publish time of the oldest; `next_due`, `last_due`: earliest and latest due time.
+    past or absent; `oldest`: publish time of the oldest; `next_due`, `last_due`: earliest and latest due time. Times
+    are ms since the epoch, 0: none.
     """
 
     topic: str
@@ -32,7 +33,8 @@ class WaitingGroupRow:
     that column.
 
     `due`: `now` (also messages without a due time), `in 1 min`, `in 1 h`, `in 1 d` (within that time) or `later`.
-    `oldest`: publish time of the oldest; `next_due`, `last_due`: earliest and latest due time.
+    `oldest`: publish time of the oldest; `next_due`, `last_due`: earliest and latest due time, all in ms since the
+    epoch, 0: none.
     """
 
     topic: str

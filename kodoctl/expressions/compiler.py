@@ -191,7 +191,9 @@ _STRAY: Final = re.compile(r"(?<!\\)(?:\\\\)*\\(?![\\%_])")  # a backslash that 
 
 
 class Compiler:
-    """Compiles one tree of `text`. `now`: value of now() in ms since the epoch; None: now() is not allowed."""
+    """Compiles one tree of `text`, the condition, which errors quote. `now`: value of now() in ms since the epoch;
+    None: now() is not allowed.
+    """
 
     def __init__(self, text: str, now: int | None, vocabulary: Vocabulary) -> None:
         self._now, self._vocabulary, self._faults = now, vocabulary, FaultList(text)

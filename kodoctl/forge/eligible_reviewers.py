@@ -30,7 +30,8 @@ class Contributors:
     Args:
         unnamed: a text for each contributor without a known account, and for each bot that pushed; several may be the
             same person.
-        pushed_at: time of the push of the head; where the forge has no record of it, the time of the merge.
+        pushed_at: time of the push of the head; the time of the merge if the forge's record has other pushes after it,
+            because the head must then have been pushed again without a record.
     """
 
     accounts: frozenset[str]
@@ -70,8 +71,8 @@ def check_review(
     """Raises RefusedError unless enough people approved the merged head after `comment` was last changed.
 
     An approval counts if its author may write to the repository, did not contribute (`known`) and is no bot; there must
-    be one more than `known.unnamed`. `objection`: returns the reason against an account, and is called only for
-    approvals that have no other fault.
+    be one more of them than entries in `known.unnamed`. `objection`: returns the reason against an account as the end
+    of a sentence, None: there is none; it is called only for approvals that have no other fault.
     """
     why = {one.login: _objection(one, comment, pull, known) or objection(one) for one in approvals}
     counted = [login for login, reason in why.items() if reason is None]

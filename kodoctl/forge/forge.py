@@ -133,8 +133,8 @@ class Forge(Protocol):
         """
 
     def objection(self, approval: ReviewApproval) -> str | None:
-        """The reason why an account approves nothing in this repository: a program, or no right to write; None: it
-        may approve.
+        """The reason why an account approves nothing in this repository, as the end of a sentence: it is a program or
+        deleted, or has no right to write. None: it may approve.
         """
 
     def authorship(self, pull: PullRequest) -> Authorship:

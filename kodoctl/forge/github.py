@@ -67,8 +67,8 @@ class GitHub:
         return self._http.convert("GET", path, self._http.pages(path, _row, needs=_PULLS), records.approvals_of)
 
     def objection(self, approval: ReviewApproval) -> str | None:
-        """The reason why an account approves nothing in this repository: a bot, or no right to write; None: it may
-        approve.
+        """The reason why an account approves nothing in this repository, as the end of a sentence: it is a bot, or has
+        no right to write. None: it may approve.
         """
         if records.is_bot(approval.login):
             return "is nobody"
@@ -80,7 +80,9 @@ class GitHub:
         return None if right in _WRITERS else "may not write to the repository"
 
     def authorship(self, pull: PullRequest) -> Authorship:
-        """Authors and committers of a pull request's commits, of which the forge lists 250 at most."""
+        """Authors and committers of a pull request's commits, of which the forge lists 250 at most: with so many, the
+        result is not complete.
+        """
         path = f"pulls/{pull.number}/commits"
         return self._http.convert("GET", path, list(self._http.pages(path, _row, needs=_PULLS)), records.authorship_of)
 
@@ -97,13 +99,15 @@ class GitHub:
         raise self._http.request_error("GET", "activity", f"more than {MAX_PAGES} pages")
 
     def check_run(self, run: int, pull: PullRequest, job: CiJob) -> None:
-        """Raises RefusedError unless a run planned the branch of the pull request by the workflow of `job`."""
+        """Raises RefusedError unless a run of this repository planned the branch of the pull request by the workflow of
+        `job`, which the pull request could not change, because the event of the run was `pull_request_target`.
+        """
         found = self._http.read("GET", f"actions/runs/{run}", _row, needs=_ACTIONS)
         records.check_run(found, pull, job, self._place.repository)
 
     def artifact(self, run: int, name: str) -> bytes | None:
-        """Downloads the latest artifact of a run with that name. None: the run kept none with that name, or the
-        artifact has expired.
+        """Downloads the latest artifact (zip) of a run with that name. None: the run kept none with that name, or the
+        artifact has expired. Raises ClusterError for more than 64 MiB.
         """
         rows = self._http.pages(f"actions/runs/{run}/artifacts", _row, needs=_ACTIONS, key="artifacts", name=name)
         kept = [row for row in rows if row.get("name") == name and not row.get("expired")]

@@ -38,7 +38,7 @@ _KINDS: Final[dict[str, PushKind]] = {
 
 
 def is_bot(login: str) -> bool:
-    """True if the login, which must be in lower case, is that of a bot."""
+    """True if the login, which must be in lower case, is that of a bot: it ends in `[bot]`."""
     return login.endswith(_BOT)
 
 
@@ -65,8 +65,8 @@ def comment_of(row: Json) -> ReviewComment:
 
 
 def approvals_of(reviews: Iterable[Json]) -> list[ReviewApproval]:
-    """The latest review of each account, if that is an approval; a mere comment is no review here. `reviews`: oldest
-    first. Deleted accounts are left out.
+    """Approvals that are in force: the latest review of each account, if that is an approval. Reviews that only comment
+    are ignored, and deleted accounts are left out. `reviews`: JSON of the reviews, oldest first.
     """
     latest: dict[str, Json] = {}
     for review in reviews:
@@ -94,8 +94,10 @@ def push_of(row: Json) -> BranchPush:
 
 
 def authorship_of(commits: Sequence[Json]) -> Authorship:
-    """Authors and committers of a pull request's commits, complete if there are fewer than 250 (MAX_COMMITS), the most
-    that the forge lists.
+    """Authors and committers of a pull request's commits, by their accounts; an e-mail address without an account is in
+    `unnamed`. GitHub's own account is left out as the committer of a signed commit, which somebody made on its pages;
+    elsewhere its address is in `unnamed`. The result is complete if there are fewer than 250 commits (MAX_COMMITS), the
+    most that the forge lists.
     """
     accounts: set[str] = set()
     unnamed: dict[str, str] = {}
@@ -107,11 +109,12 @@ def authorship_of(commits: Sequence[Json]) -> Authorship:
 
 
 def check_run(run: Json, pull: PullRequest, job: CiJob, repository: str) -> None:
-    """Raises RefusedError unless `run` planned the branch of the pull request by the workflow of `job`, in a version
-    that the pull request could not change.
+    """Raises RefusedError unless the workflow run `run` (its JSON) is of `repository` (OWNER/NAME), of the branch of
+    the pull request and of the workflow file of `job`, and began by the event TRUSTED_EVENT, so that the pull request
+    could not change the file.
 
     A forge that is not up to date takes the workflow from the branch that a pull request is to be merged into, whoever
-    wrote it; so runs for other target branches are refused.
+    wrote it; so a run that names a pull request into another branch than that of `job` is refused.
     """
     whose = str((run.get("repository") or {}).get("full_name"))
     bases = {str(one["base"]["ref"]) for one in run.get("pull_requests") or ()} - {job.branch}

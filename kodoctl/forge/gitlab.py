@@ -78,12 +78,12 @@ class GitLab:
         return self._http.pages(path, self._note_reader(pull), needs=_READ, sort="asc", order_by="created_at")
 
     def approvals(self, pull: PullRequest) -> list[ReviewApproval]:
-        """Approvals of a merge request that stand, one for each account."""
+        """Approvals of a merge request that are in force now, one for each account."""
         return self._http.read("GET", f"merge_requests/{pull.number}/approvals", records.approvals_of, needs=_READ)
 
     def objection(self, approval: ReviewApproval) -> str | None:
-        """The reason why an account approves nothing in this project: a bot, no active member, or a lower role than
-        Developer; None: it may approve.
+        """The reason why the approval of an account does not count in this project, as the end of a sentence: the
+        account is a bot, is deleted, is no active member, or has a lower role than Developer. None: it counts.
         """
         if self._is_bot({"id": approval.account}):
             return "is nobody"
@@ -108,12 +108,16 @@ class GitLab:
         raise self._http.request_error("POST", _GRAPHQL, f"more than {MAX_PAGES} pages of commits")
 
     def pushes(self, pull: PullRequest) -> Iterator[BranchPush]:
-        """Yields the project's record of pushes to a merge request's branch, latest first."""
+        """Yields the pushes to a merge request's branch that the project's record has, latest first, as `pushes_of`
+        makes them. Raises ClusterError if more than 5,000 pushes to the whole project are read before the caller stops.
+        """
         events = self._http.pages("events", records.event_of, needs=_READ, action="pushed", sort="desc")
         return records.pushes_of(events, pull.branch, self._is_bot)
 
     def check_run(self, run: int, pull: PullRequest, job: CiJob) -> None:
-        """Raises RefusedError unless a job planned the merge request by a file that it could not change."""
+        """Raises RefusedError unless the CI job with the id `run` planned the merge request by a CI file that the merge
+        request could not change, and by the file of `job` if that names one.
+        """
         read = partial(self._http.read, "GET", needs=_READ)
         number = read(f"jobs/{run}", lambda row: int(row["pipeline"]["id"]))
         pipeline: Json = read(f"pipelines/{number}", lambda row: row | {"iid": str(row["iid"])})
@@ -122,7 +126,10 @@ class GitLab:
         records.check_run(pipeline, source, config, run, pull, job)
 
     def artifact(self, run: int, _name: str) -> bytes | None:
-        """Downloads the one archive of a job's artifacts; None: the job kept none, or the archive has expired."""
+        """Downloads the one archive (zip) of the artifacts of the CI job `run`; None: the job kept none, or the archive
+        has expired. The name is ignored, because artifacts of GitLab have none. Raises ClusterError for more than 64
+        MiB.
+        """
         return self._http.download(f"jobs/{run}/artifacts", needs=_READ)
 
     def run_url(self, run: int) -> str:

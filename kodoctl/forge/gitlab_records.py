@@ -36,7 +36,9 @@ _KINDS: Final[dict[str, PushKind]] = {"created": "branch_creation", "removed": "
 
 
 def pull_of(row: Json) -> PullRequest:
-    """A merge request. Merged without a merge commit, its squashed commit or its head is on the target."""
+    """Converts the JSON of a merge request. `merged_as`: the merge commit, else the squashed commit, else the head;
+    None if it is not merged.
+    """
     number, merged = int(row["iid"]), row.get("merged_at")
     merged_as = row.get("merge_commit_sha") or row.get("squash_commit_sha") or row.get("sha")
     return PullRequest(
@@ -52,13 +54,15 @@ def pull_of(row: Json) -> PullRequest:
 
 
 def comment_of(row: Json, pull_url: str) -> ReviewComment:
-    """A note. `pull_url`: page of the merge request."""
+    """Converts the JSON of a note, which is GitLab's comment. `pull_url`: page of the merge request."""
     author, number = (row.get("author") or {}).get("username"), int(row["id"])
     return ReviewComment(number, author, str(row["body"]), time_of(row["updated_at"]), f"{pull_url}#note_{number}")
 
 
 def approvals_of(document: Json) -> list[ReviewApproval]:
-    """Approvals of a merge request. Deleted accounts are left out."""
+    """Approvals of a merge request that are in force, from the forge's answer about its approvals. Deleted accounts are
+    left out.
+    """
     return [
         ReviewApproval(login, int(one["user"]["id"]), None, time_of(at) if (at := one.get("approved_at")) else None)
         for one in document["approved_by"]
@@ -68,8 +72,9 @@ def approvals_of(document: Json) -> list[ReviewApproval]:
 
 @dataclass(frozen=True, slots=True)
 class PushEvent:
-    """A push to a project. `branch`: None for a push of a tag, or of many branches at once; `user`: the account, empty
-    if it was deleted, or if there was none.
+    """A push to a project. `branch`: None for a push of a tag, or of many branches at once; `before`, `after`: commit
+    of the branch before and after the push, 40 zeros for none; `user`: the account as JSON, empty if it was deleted, or
+    if there was none.
     """
 
     branch: str | None
@@ -81,7 +86,9 @@ class PushEvent:
 
 
 def event_of(row: Json) -> PushEvent:
-    """A push. GitLab does not say whether it removed commits: it may have."""
+    """Converts the JSON of a push. Its kind is "force_push" unless it created or removed the branch, because GitLab
+    does not say whether a push removed commits.
+    """
     data = row.get("push_data") or {}
     return PushEvent(
         branch=data.get("ref") if data.get("ref_type") == "branch" else None,
@@ -94,8 +101,9 @@ def event_of(row: Json) -> PushEvent:
 
 
 def pushes_of(events: Iterable[PushEvent], branch: str, is_bot: Callable[[Json], bool]) -> Iterator[BranchPush]:
-    """Yields the pushes to a branch, latest first. The event of a push of many branches at once names no branch, so that
-    such pushes are missing. If two pushes do not follow each other, a push without an account is yielded between them.
+    """Yields the pushes to a branch, latest first. A push of many branches at once is missing, because its event names
+    no branch. If a push does not begin with the commit at which the push before it ended, a "force_push" without an
+    account, with the time of the earlier one, is yielded between the two, in the place of the missing ones.
 
     Args:
         events: all pushes to the project, latest first.
@@ -117,14 +125,14 @@ def problems_of(answer: Json) -> str:
 
 
 def next_page(page: Json) -> str | None:
-    """Cursor of the page of commits that follows; None: this one is the last."""
+    """Cursor of the page of commits after `page`, GraphQL's object `mergeRequest`; None: this one is the last."""
     info = page["commits"]["pageInfo"]
     return str(info["endCursor"]) if info["hasNextPage"] else None
 
 
 def authorship_of(pages: Sequence[Json]) -> Authorship:
-    """Authors and committers of a merge request's commits. `pages`: GraphQL's answers, a page of commits each. Not
-    complete if there are more than 100 committers.
+    """Authors and committers of a merge request's commits. `pages`: GraphQL's objects `mergeRequest`, each with a page
+    of commits; one at least. Not complete if there are more than 100 committers.
 
     If the committers who are no authors have more addresses than accounts, each surplus address counts as a contributor
     without an account.
@@ -151,14 +159,15 @@ def authorship_of(pages: Sequence[Json]) -> Authorship:
 
 
 def check_run(pipeline: Json, source: str | None, config: str, run: int, pull: PullRequest, job: CiJob) -> None:
-    """Raises RefusedError unless a job belongs to a pipeline of the merge request, whose file is the one of `job`, and
-    one that the merge request could not change.
+    """Raises RefusedError unless a CI job belongs to a pipeline of the merge request, and the pipeline's file is one
+    that the merge request could not change, and the file of `job` if that names one.
 
     Args:
-        pipeline: the pipeline of the job.
+        pipeline: JSON of the pipeline of the CI job.
         source: the kind of source that the pipeline's file came from (`configSource` of GraphQL); None: unknown.
-        config: the project's setting "CI/CD configuration file".
-        run: the job.
+        config: the project's setting "CI/CD configuration file", which has to be FILE@GROUP/PROJECT.
+        run: id of the CI job.
+        job: the job that applies, with the expected file.
     """
     refs = {f"refs/merge-requests/{pull.number}/{kind}" for kind in ("head", "merge", "train")}
     advice = "set it to FILE@GROUP/PROJECT, which may be this project"

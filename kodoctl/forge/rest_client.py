@@ -29,8 +29,8 @@ _MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError)
 
 
 class _Session(requests.Session):
-    """Session that knows the proxies and the authorities of the environment, and sends no password of a `.netrc`: neither
-    to where it is redirected nor, by `_as_it_is`, with a request that has no authorization.
+    """Session that knows the proxies and the authorities of the environment, and sends no password of a `.netrc`:
+    neither to where it is redirected nor, by `_as_it_is`, with a request that has no authorization.
     """
 
     def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
@@ -41,11 +41,11 @@ class _Session(requests.Session):
 
 
 class RestClient:
-    """Client of an API below `root`, for one project or repository. Requests send `token` as a bearer token, and
-    nowhere else than to `root`. They fail after 30 s without data, and are tried up to 4 times with pauses if the
-    network fails or the forge is busy: as long as its Retry-After says, if that is not more than a minute. A POST is
-    sent again only if the forge says that there were too many requests, or if the caller says that it may be
-    (`repeat`). Failures raise ClusterError (K546).
+    """Client of an API below `root`, for one project or repository. Requests send `token` as a bearer token, and only
+    to the host of `root`. A request fails after 30 s without data. If the network fails or the forge is busy, it is
+    tried up to 4 times, with pauses of 1, 2 and 4 s, or as long as the forge's Retry-After says; a Retry-After of more
+    than a minute is an error at once. A POST is sent again only if the forge says that there were too many requests, or
+    if the caller allows it (`repeat`). Failures raise ClusterError (K546).
 
     Args:
         root: URL without a final slash.
@@ -53,7 +53,7 @@ class RestClient:
         name: project or repository, for messages.
         accept: media type that requests ask for.
         ca_file: file of authorities that the forge's certificate is checked against; None: those of the system. A
-            place that it redirects to may have a certificate of either.
+            storage service to which the forge redirects a download may have a certificate of either.
         pause: waits for a number of seconds.
     """
 
@@ -83,8 +83,8 @@ class RestClient:
         body: Any = None,
         repeat: bool | None = None,
     ) -> T:
-        """Sends a request and returns `convert` of its JSON. The other arguments are those of `call`. Raises
-        ClusterError, also if the answer has another form than `convert` expects.
+        """Sends a request and returns `convert` of the JSON of its response. The other arguments are those of `call`.
+        Raises ClusterError, also if the response is no JSON, or has another form than `convert` expects.
         """
         answer = self.call(method, path, needs=needs, body=body, repeat=repeat)
         return self.converted(method, path, answer, convert)
@@ -92,8 +92,14 @@ class RestClient:
     def pages(
         self, path: str, convert: Callable[[Any], T], *, needs: str, key: str | None = None, **query: str
     ) -> Iterator[T]:
-        """Yields the converted rows of a list, page by page; raises ClusterError after 5,000 rows if there are more.
-        `key`: key of the rows in the answer; None: the answer is the list.
+        """Yields the rows of a list, each converted; requests a page whenever the caller needs one. Raises ClusterError
+        if a request fails, and after 50 pages (5,000 rows) if there are more.
+
+        Args:
+            path: as in `call`, without a query.
+            needs: as in `call`.
+            key: key of the rows in the answer; None: the answer is the list.
+            query: further parameters of the URL.
         """
         for page in range(1, MAX_PAGES + 1):
             numbers = {"per_page": str(PAGE), "page": str(page)}
@@ -119,13 +125,16 @@ class RestClient:
         follow: bool = True,
         expected: frozenset[int] = frozenset(),
     ) -> requests.Response:
-        """Sends a request and returns its response.
+        """Sends a request and returns its response. Raises ClusterError (K546) for a failure, which includes a status
+        of 400 or more that is not in `expected`.
 
         Args:
             path: below `prefix`, or below `root` if it begins with a slash; with its query.
             needs: rights of the token that the request takes, for messages.
-            repeat: True if a failed request may be sent again; None: unless it is a POST.
-            follow: follow redirects and read the body at once.
+            body: is sent as JSON; None: no body.
+            repeat: True if a failed request may be sent again; None: unless it is a POST. A request that the forge
+                refused as one too many is sent again in any case.
+            follow: follow redirects and read the body at once; False: do neither.
             expected: status codes of 400 or more that are no error.
         """
         url = f"{self._root}{path}" if path.startswith("/") else f"{self._root}/{self._prefix}/{path}"
@@ -166,7 +175,9 @@ class RestClient:
         return self.convert(method, path, document, convert)
 
     def convert(self, method: str, path: str, document: Any, convert: Callable[[Any], T]) -> T:
-        """Converts JSON that a request returned. Raises ClusterError (K546) if it has another form."""
+        """Converts JSON that a request returned. Raises ClusterError (K546) if `convert` raises KeyError, TypeError,
+        ValueError or AttributeError, because the JSON has another form.
+        """
         try:
             return convert(document)
         except _MALFORMED as problem:
@@ -174,8 +185,8 @@ class RestClient:
             raise self.request_error(method, path, self._masked(why)) from None
 
     def download(self, path: str, *, needs: str) -> bytes | None:
-        """Downloads a file, at most 64 MiB; None: the forge has none (404, 410). Raises ClusterError for a larger one.
-        A place that the forge redirects to does not get the token.
+        """Downloads a file, at most 64 MiB; None: the forge has none (404, 410). Raises ClusterError for a larger file,
+        and for a failed request. If the forge redirects to another place, that place does not get the token.
         """
         answer = self.call("GET", path, needs=needs, follow=False, expected=frozenset({404, 410}))
         for _ in range(_MAX_REDIRECTS):

@@ -52,7 +52,9 @@ def refusal(detail: str, *more: str) -> RefusedError:
 
 
 def mark_of(body: str) -> CommentHeader | None:
-    """Parses the header of a comment, given the comment's text; None if kodoctl did not write the comment."""
+    """Parses the header of a comment, given the comment's text; None if the text does not begin with a header of
+    kodoctl.
+    """
     found = _MARK.match(body)
     if found is None:
         return None
@@ -66,9 +68,9 @@ def artifact_name(environment: str, commit: str) -> str:
 
 
 def body_of(plan: Plan | None, mark: CommentHeader, run_url: str) -> str:
-    """Text of the comment in Markdown: the header `mark` and the plan, shortened if it is too long for a comment, or,
-    for `plan` None, that the commit could not be planned. The text depends on the arguments alone, so that
-    `approved_plan` can compare the comment with it.
+    """Text of the comment in Markdown: the header `mark`, the plan, shortened if it is too long for a comment, or, for
+    `plan` None, that the commit could not be planned, and a link to `run_url`. The text depends on the arguments alone,
+    so that `approved_plan` can compare the comment with it.
     """
     commit = mark.commit[:8]
     if plan is None:
@@ -110,9 +112,10 @@ def merged_pull(pulls: Iterable[PullRequest], commit: str, branch: str, noun: st
 
 
 def approval_mark(comment: ReviewComment | None, pull: PullRequest, environment: str, author: str) -> CommentHeader:
-    """Header of the comment that shows the approved plan. Raises RefusedError if the comment is missing, is for another
-    commit than the merged head, has no plan, or was changed after the merge, and if there was no merge. `author`: who
-    writes such comments.
+    """Header of the comment that shows the approved plan. Raises RefusedError if the comment is missing or has no
+    header, is about another commit than the merged head, shows no plan, or was changed after the merge, and if the pull
+    request was not merged. `environment` and `author`, by which the caller found the comment (`own_comment`), are only
+    for the error.
     """
     label, head = pull.label, pull.head
     mark = mark_of(comment.body) if comment else None
@@ -130,9 +133,9 @@ def approval_mark(comment: ReviewComment | None, pull: PullRequest, environment:
 
 
 def approved_plan(archive: bytes, mark: CommentHeader, body: str, run_url: str) -> Plan:
-    """Unpacks the plan from an artifact's zip file, and compares it with the comment's text `body`. Raises RefusedError
-    if the file has no valid plan, if the comment does not show exactly this plan, or if the plan itself is refused
-    (K536).
+    """Unpacks the plan from an artifact's zip file, checks the plan, and returns it. Raises RefusedError if the file
+    has no valid plan, if the plan is not the one that `mark` names, if the comment's text `body` does not show exactly
+    this plan with a link to `run_url`, or if the plan itself is refused (K536).
     """
     try:
         plan = plan_file.loads(_unpack_plan(archive), "the plan of the pull request")

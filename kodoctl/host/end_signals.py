@@ -30,10 +30,11 @@ def signals_to(
     """Context in which each of the signals `numbers` calls `handler`, one call at a time, on a thread of its own,
     whatever the main thread waits for. The main thread has to enter the context: raises ValueError elsewhere.
 
-    A call that raises is reported as an error of that thread, and the next signal calls again. The end of the context
-    restores the earlier handlers, and waits for calls of signals that came. Contexts may be nested if the inner one has
-    all signals of the outer one. `at_signal`: is also called for each signal, in the main thread before its next step
-    of Python, so it must not wait or raise; a child process made by `fork` calls only this function.
+    A call that raises is reported as an error of that thread, and the next signal calls `handler` again. The end of the
+    context restores the earlier handlers, and waits for calls of signals that came. Contexts may be nested if the inner
+    one has all signals of the outer one. `at_signal`: is also called for each signal, in the main thread before its
+    next step of Python, so it must not wait or raise; in a child process made by `fork` a signal calls only
+    `at_signal`.
     """
     reading, writing = socket.socketpair()
     with reading, writing:

@@ -27,8 +27,8 @@ def install_command(extra: Extra) -> str:
 
 @contextmanager
 def needs_extra(extra: Literal["database", "recall", "spark", "sql", "ui"]) -> Iterator[None]:
-    """Context for imports of the libraries of an extra. Raises UsageError, with the command that installs the extra, if
-    one of them is missing.
+    """Context for imports of the libraries of an extra. Any ImportError in it becomes UsageError, with the command that
+    installs the extra.
     """
     try:
         yield

@@ -37,8 +37,8 @@ def expand_home(path: str | Path) -> Path:
 
 
 def absolute_uri(place: str) -> str:
-    """A location in the form that storage libraries require: a URI without its last slash, or the absolute path of a
-    folder, with `~` expanded.
+    """A location in the form that storage libraries require: a URI (a text with `://`) without slashes at its end, or
+    else the absolute path of a folder, with `~` expanded.
     """
     return place.rstrip("/") if "://" in place else str(expand_home(place).absolute())
 
@@ -66,13 +66,15 @@ def is_listed_user() -> bool:
 
 
 def home_folder(environ: Mapping[str, str]) -> str:
-    """`HOME` of the environment if it is an absolute path, else NO_HOME."""
+    """`HOME` of `environ` if it is an absolute path, else NO_HOME (/nonexistent)."""
     home = environ.get("HOME", "")
     return home if Path(home).is_absolute() else NO_HOME
 
 
 def nearest_file(name: str, folder: Path) -> Path | None:
-    """Path of the file `name` in `folder`, or in the nearest folder above that has one; None if no folder has one."""
+    """Path of the file `name` in `folder` (absolute), or in the nearest folder above that has one; None if no folder
+    has one.
+    """
     return next((place / name for place in (folder, *folder.parents) if (place / name).is_file()), None)
 
 

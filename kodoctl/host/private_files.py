@@ -48,8 +48,9 @@ def create_private(file: Path) -> None:
 
 
 def put_in_place(file: Path, name: Path) -> None:
-    """Gives a complete file its name in the same folder. Raises FileExistsError if the name is taken, and OSError. Where
-    the file system has no hard links, a file that came meanwhile is replaced.
+    """Makes a complete file available as `name`, in the same folder. With hard links, `file` stays as a second name,
+    and FileExistsError is raised if `name` is taken. On a file system without hard links `file` is renamed, and a file
+    that is at `name` is replaced. Raises OSError.
     """
     try:
         name.hardlink_to(file)

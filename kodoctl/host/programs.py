@@ -29,8 +29,8 @@ def find_program(name: str, environ: Mapping[str, str]) -> str | None:
 
 
 def absolute_path(environ: Mapping[str, str]) -> str:
-    """PATH of `environ` without its relative entries; "" if none is left, which a shell takes for the
-    working folder.
+    """Value of PATH in `environ` without its relative entries; "" if none is left, which a shell takes for the working
+    folder.
     """
     folders = [folder for folder in environ.get("PATH", "").split(os.pathsep) if Path(folder).is_absolute()]
     return os.pathsep.join(folders)
@@ -61,9 +61,10 @@ def _with_variables(chosen: Callable[[], Mapping[str, str]]) -> Iterator[None]:
 
 @contextmanager
 def imports_nothing_here() -> Iterator[None]:
-    """Context in which PYTHONSAFEPATH is set in this process: a Python that is started in it imports nothing from the
-    working folder. That Python calls `imports_as_before` once its import paths are set. Blocks of other threads wait;
-    do not nest.
+    """Context in which PYTHONSAFEPATH is set in this process, so that a Python process that is started in it imports
+    nothing from the working folder. That process calls `imports_as_before` once its import paths are set. A value that
+    the variable has already stays. While one thread is in this context or in `runs_nothing_here`, other threads wait to
+    enter one; the same thread must not enter a second one.
     """
     with _with_variables(lambda: {} if os.environ.get(SAFE_PATH) else {SAFE_PATH: _OURS}):
         yield
@@ -73,7 +74,8 @@ def imports_nothing_here() -> Iterator[None]:
 def runs_nothing_here(unless_set: Mapping[str, str]) -> Iterator[None]:
     """Context in which PYTHONSAFEPATH is set and PATH has only absolute folders (those of the system's default if none
     is left): programs started in it, and their children, neither run nor import files of the working folder (except by
-    PYTHONPATH). `unless_set`: variables to set if they are unset or empty. Blocks of other threads wait; do not nest.
+    PYTHONPATH). `unless_set`: variables to set if they are unset or empty. While one thread is in this context or in
+    `imports_nothing_here`, other threads wait to enter one; the same thread must not enter a second one.
     """
 
     def variables() -> dict[str, str]:
@@ -85,8 +87,9 @@ def runs_nothing_here(unless_set: Mapping[str, str]) -> Iterator[None]:
 
 
 def imports_as_before() -> None:
-    """Removes the variable that the parent process set by `imports_nothing_here`, so that programs of the user, which
-    this process starts, import as usual.
+    """Removes PYTHONSAFEPATH from this process's environment if kodoctl set it in the parent process
+    (`imports_nothing_here`), so that programs of the user, which this process starts, import as usual. A value that the
+    user set stays.
     """
     if os.environ.get(SAFE_PATH) == _OURS:
         del os.environ[SAFE_PATH]

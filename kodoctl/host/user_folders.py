@@ -16,22 +16,30 @@ _NAME: Final = "kodoctl"
 
 
 def config_folder() -> Path:
-    """Folder of the user's own `kodoctl.toml`. Raises UsageError (K020) if the user has no home folder."""
+    """Path of the folder of the user's own `kodoctl.toml`. Creates nothing. Raises UsageError (K020) if the user has no
+    home folder.
+    """
     return _folder(platformdirs.user_config_path)
 
 
 def state_folder() -> Path:
-    """Folder of files that must survive a killed command. Raises UsageError (K020) if the user has no home folder."""
+    """Path of the folder of files that must survive a killed command. Creates nothing. Raises UsageError (K020) if the
+    user has no home folder.
+    """
     return _folder(platformdirs.user_state_path)
 
 
 def data_folder() -> Path:
-    """Folder of data to keep, such as development clusters. Raises UsageError (K020) if the user has no home folder."""
+    """Path of the folder of data to keep, such as development clusters. Creates nothing. Raises UsageError (K020) if
+    the user has no home folder.
+    """
     return _folder(platformdirs.user_data_path)
 
 
 def cache_folder() -> Path:
-    """Folder of files that can be downloaded again. Raises UsageError (K020) if the user has no home folder."""
+    """Path of the folder of files that can be downloaded again. Creates nothing. Raises UsageError (K020) if the user
+    has no home folder.
+    """
     return _folder(platformdirs.user_cache_path)
 
 

@@ -26,11 +26,13 @@ _ABOUT: Final = ("reason", "where", "dangers", "evidence", "origin", "drifted")
 
 def unapproved_changes(fresh: Plan, approved: Plan) -> tuple[Diagnostic, ...]:
     """Returns errors (K534, K544) for everything in `fresh` that `approved` does not have: another cluster or
-    environment, changes, dangers, ledger entries; () if `fresh` may be carried out.
+    environment, changes, dangers, ledger entries; () if `fresh` may be carried out. One error (K544) lists the changes,
+    dangers and ledger entries, 20 of them at most.
 
-    A change is approved if its action and its values before and after are the approved ones. Approved changes may be
-    absent from `fresh`, because an earlier apply may have finished them. A Pulsar tenant without a UUID in `approved`
-    may have one in `fresh`: an apply that was cut off gave it, and is run again.
+    A change is approved if its action and its values before and after are the approved ones, and a danger if the
+    approved change has one with the same code and severity. Approved changes may be absent from `fresh`, because an
+    earlier apply may have finished them. A Pulsar tenant without a UUID in `approved` may have one in `fresh`: an apply
+    that was cut off gave it, and is run again.
     """
     now = {tenant: uuid for tenant, uuid in fresh.identity.uuids.items() if approved.identity.uuids.get(tenant)}
     known = replace(approved.identity, uuids={tenant: uuid for tenant, uuid in approved.identity.uuids.items() if uuid})

@@ -26,7 +26,9 @@ class RemedyRow(TypedDict):
 
 
 class FindingRow(TypedDict):
-    """A finding. Without `remedy` no flag allows it; with one `detail` names it, too, mostly in its last line."""
+    """A finding. `remedy`: the flag that allows the change, absent if no flag does. `detail` names that flag, too,
+    mostly in its last line.
+    """
 
     severity: Literal["error", "warning", "note"]
     code: Code
@@ -41,7 +43,9 @@ EffectiveValue = TypedDict("EffectiveValue", {"value": Any, "from": str})
 
 
 class FieldRow(TypedDict):
-    """A changed field; policies are `policies.NAME`. Null is "not set"."""
+    """A changed field. `name`: that of a policy is `policies.NAME`. Null is "not set". Only a policy may have the
+    effective values, the values that apply whatever level sets them; absent if they are not known.
+    """
 
     name: str
     before: Any
@@ -55,9 +59,10 @@ class NoEvidence(TypedDict):
 
 
 class EvidenceRow(TypedDict):
-    """Use and data of an object when the plan was made. `entries`, `bytes`: its backlog; `messages`: in these entries,
-    null if none was counted; `messages_at_least`: the broker stopped counting early; `oldest`, `last_publish`: publish
-    times in ms since the epoch, of the oldest unread message (null: none or unknown) and of the last one (0: never).
+    """Use and data of an object when the plan was made. `entries`, `bytes`: its backlog; `messages`: number of messages
+    in these entries, null if the backlog is empty; `messages_at_least`: there may be more, because the broker stopped
+    counting early; `oldest`, `last_publish`: publish times in ms since the epoch, of the oldest unread message (null:
+    none or unknown) and of the last one (0: never).
     """
 
     entries: int
@@ -84,10 +89,10 @@ class SlotEvidence(TypedDict):
 
 
 class FunctionUse(TypedDict):
-    """Use of a function when the plan was made. `instances`, `running`: their numbers, null if the worker did not
-    answer; `error`: of one that does not run, "" for none; `cleans_up`: its subscription is deleted with it;
-    `has_foreign_options`: its runtime options leave no room for a marker. A deletion also has the `EvidenceRow` of its
-    subscription.
+    """Use of a function when the plan was made. `instances`, `running`: numbers of all instances and of those that run,
+    null if the worker did not answer; `error`: error text of an instance that does not run, "" for none; `cleans_up`:
+    its subscription is deleted with it; `has_foreign_options`: its runtime options leave no room for a marker. A
+    deletion also has the `EvidenceRow` of its subscription.
     """
 
     instances: int | None
@@ -126,7 +131,9 @@ class CreateRow(ChangeFacts):
 
 
 class UpdateRow(ChangeFacts):
-    """An object that is updated. `unload`: its topic is unloaded once; `adopting`: nobody owned the object."""
+    """An object that is updated. `unload`: an apply also unloads its topic once, so that the update takes effect;
+    `adopting`: nobody owned the object so far.
+    """
 
     action: Literal["update"]
     before: ResourceRow
@@ -145,7 +152,7 @@ class DeleteRow(ChangeFacts):
 
 
 class AdoptRow(ChangeFacts):
-    """An object that gets an owner. `taken_from`: the topology that owned it."""
+    """An object that gets an owner. `taken_from`: the topology that owned it, null if nobody did."""
 
     action: Literal["adopt"]
     before: ResourceRow
@@ -154,7 +161,9 @@ class AdoptRow(ChangeFacts):
 
 
 class ForgetRow(ChangeFacts):
-    """An object that loses its owner. `before`: null if the object is gone."""
+    """An object that loses its owner and stays. `before`: null if the object is gone, or if another topology owns it by
+    now.
+    """
 
     action: Literal["forget"]
     before: ResourceRow | None

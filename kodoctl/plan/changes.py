@@ -47,11 +47,11 @@ FieldName = Literal[
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """One changed field of a resource that is no policy. Values of `missing_partitions` (topic) are the numbers of
-    partitions that do not exist, of `missing_on` (subscription) those of partitions without the subscription;
-    `delayed_delivery` is a value of the topic under which delivery stalls. A function or connector has `package` and
-    what follows up to `disk`; its `package` before is "" if it is not known. Objects of the whole cluster have
-    `clusters` and what follows.
+    """One changed field of a resource that is no policy. `missing_partitions` (of a topic) has the numbers of the
+    partitions that do not exist, `missing_on` (of a subscription) those of the partitions without the subscription,
+    `delayed_delivery` a value of the topic under which delivery stalls, and which is removed. Functions and connectors
+    have the fields from `package` to `disk` in `FieldName`; objects of the whole cluster those after `disk`, and
+    `settings`. The `package` before is "" if it is not known.
     """
 
     name: FieldName
@@ -87,8 +87,8 @@ class PolicyChange:
         return self.policy
 
     def counting(self, *, after: bool) -> PolicyValue | None:
-        """The value that applies before or after the change: the effective one, else the own one; None is Pulsar's
-        default.
+        """The value that applies after the change, or before it (`after` False): the effective value if that is known,
+        else the value that is set on the object itself. None: no value is known, so that Pulsar's default applies.
         """
         effective = self.effective_after if after else self.effective_before
         if effective is not None:
@@ -103,8 +103,9 @@ FieldUpdate = FieldChange | PolicyChange
 class ChangeContext:
     """Context that each change has as `about`. `owner`: name of the topology; `reason`: text for people; `where`: place
     of the object in its file, None for an object without one; `dangers`: findings about this change alone, of which an
-    error refuses the plan; `evidence`: an `EvidenceRow` as JSON, a `SlotEvidence` for a replication slot, or a
-    `FunctionUse` for a function; {} if nothing was read.
+    error refuses the plan; `evidence`: an `EvidenceRow` as JSON, a `SlotEvidence` for a replication slot, a
+    `FunctionUse` for a function (`FunctionEvidence` for its deletion); {} if nothing was read. `origin` and `drifted`
+    are as in `ChangeFacts`.
     """
 
     owner: str
@@ -138,7 +139,7 @@ class Create:
 @dataclass(frozen=True, slots=True)
 class Update:
     """Change of an object that exists and differs in `fields`. `unload`: a field takes effect only after the broker
-    unloads the topic.
+    unloads the topic; `adopting`: nobody owns the object yet, so that the plan needs `--adopt`.
     """
 
     before: Resource
@@ -167,8 +168,8 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Change that deletes an object of ours, with its data: created by us, or named in allow_destroy. No file declares
-    the object any more, or an undo removes it.
+    """Change that deletes an object that the topology owns, with its data. An apply created the object, or it is named
+    in `allow_destroy`. No file declares the object any more, or an undo removes it.
     """
 
     before: Resource
@@ -187,8 +188,8 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """Change by which a live object becomes ours: an apply writes only its marker and the ledgers. `taken_from`:
-    topology that owned the object; None: nobody did.
+    """Change by which a topology becomes the owner of a live object: an apply writes only the object's marker (the
+    property that names its owner) and the ledgers. `taken_from`: topology that owned the object; None: nobody did.
     """
 
     before: Resource
@@ -203,8 +204,8 @@ class Adopt:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Change by which an object is no longer ours, and stays as it is: an apply removes only its marker and its ledger
-    entry. `before` None: the object does not exist any more, or another topology owns it by now.
+    """Change by which a topology gives up an object, which stays as it is: an apply removes only the object's marker
+    and its ledger entry. `before` None: the object does not exist any more, or another topology owns it by now.
     """
 
     address: Address

@@ -61,8 +61,9 @@ HEALING = frozenset({"missing_on", "missing_partitions"})  # puts back what is h
 @dataclass(frozen=True, slots=True)
 class Allowances:
     """Permissions for changes that are refused without them, from flags and from lists in the files. `adopt`,
-    `destroy`, `forget`: addresses of objects that may be adopted with changes, destroyed, or given up; `take_over`:
-    objects of other topologies may be taken over.
+    `destroy`, `forget`: addresses of objects that may be adopted with changes, that may be destroyed or lose data, or
+    that may be given up; `take_over`: objects of other topologies may be taken over; `share`: of the owned topics and
+    subscriptions, as in `blast_radius`.
     """
 
     adopt: TextSet = frozenset()
@@ -74,9 +75,10 @@ class Allowances:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Result of a comparison. An object with a change may also have a conflict. `conflicts`: errors and warnings.
-    `unchanged`: number of objects that are as declared. `unmanaged`: sorted addresses of live topics and functions, and
-    of live subscriptions on declared topics, that nobody owns, or that have our marker and no ledger entry.
+    """Result of a comparison. An object with a change may also have a conflict. `conflicts`: errors, warnings and
+    notes. `unchanged`: number of objects that are as declared. `unmanaged`: sorted addresses of live topics and
+    functions, and of live subscriptions on declared topics, that nobody owns, or that have our marker and no ledger
+    entry. `elsewhere`: other topologies in these namespaces -> number of their objects.
     """
 
     changes: tuple[Change, ...]

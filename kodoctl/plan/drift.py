@@ -30,7 +30,8 @@ _BEYOND_REPAIR = frozenset({"K411", "K412", "K437", "K442"})
 class Drift:
     """Changes of a plan, sorted by their cause. `by_hand`: drift. `not_applied`: edits of a file that no apply has
     written yet. `either`: an edit or drift, because the file changed since its last apply. `beyond_repair`: drift that
-    no apply can undo.
+    no apply can undo; () if a file changed since its last apply: such findings are then among the `conflicts`, because
+    the edit may be the cause.
     """
 
     by_hand: tuple[Change, ...]
@@ -52,9 +53,9 @@ class Drift:
 
     @property
     def refused(self) -> bool:
-        """True if something could not be compared: the plan has an error among its findings, or a database or functions
-        were not read. No finding is about a topic that may be readable in a minute: its plan fails
-        (kodoctl.pulsar.admin.omitted_partitions.may_be_left_out).
+        """True if something could not be compared: there is an error among `conflicts`, or a database, functions or
+        objects of the whole cluster were not read. A topic that may be readable in a minute causes no finding, because
+        no plan is made then: the read raises an error (kodoctl.pulsar.admin.omitted_partitions.may_be_left_out).
         """
         return any(finding.severity is Severity.ERROR or finding.code in UNREAD_CODES for finding in self.conflicts)
 
@@ -107,7 +108,9 @@ FORMAT_VERSION: Final = 1
 
 
 def to_json(drift: Drift, returning: Mapping[str, int | None]) -> DriftDocument:
-    """The drift as JSON, from which the text is rendered. `returning`: as the field of DriftDocument."""
+    """The drift as JSON, from which the text is rendered. `returning`: address of a subscription that the next apply
+    puts back -> number of stored entries that come to it again, None: unknown.
+    """
 
     def changes(group: tuple[Change, ...]) -> list[ChangeRow]:
         return [serialization.change_to_json(change) for change in group]

@@ -79,7 +79,9 @@ class FieldDiff:
         self._desired, self._live, self._set_by_us, self._includes = desired, live, set_by_us, includes
 
     def fields(self, wanted: DesiredObject, found: LiveObject) -> tuple[FieldUpdate, ...]:
-        """Returns the changed fields of an object that has an owner; () if it is as declared."""
+        """Returns the changed fields of an object; () if it is as declared. The object is of a kind that topologies
+        own: not for grants, schemas and slots.
+        """
         match wanted.resource, found.resource:
             case TopicResource(name=name), TopicResource():
                 return topic_fields(wanted, found, self._levels(name.namespace), self._live.unsupported)
@@ -145,8 +147,9 @@ class FieldDiff:
 def topic_fields(
     wanted: DesiredObject, found: LiveObject, levels: PolicyLevels, unsupported: frozenset[str]
 ) -> tuple[FieldUpdate, ...]:
-    """Returns the changed fields of a topic: a larger number of partitions, missing partitions, policies that differ
-    (all but ignored and unsupported ones), and a setting that stalls delayed delivery.
+    """Returns the changed fields of a topic: a larger number of partitions, missing partitions, policies that differ,
+    and a setting that stalls delayed delivery. Ignored and unsupported policies are left out, and those of
+    ONLY_WHERE_NAMED that the file neither sets nor unsets by name.
     """
     after, before = wanted.resource, found.resource
     assert isinstance(after, TopicResource)
@@ -180,8 +183,8 @@ def unsupported_changes(
     wanted: DesiredObject, found: LiveObject, known: frozenset[str] = frozenset()
 ) -> Iterator[Diagnostic]:
     """Yields an error if a topic would need a change that Pulsar cannot make: fewer partitions, a plain topic that
-    becomes partitioned, or the reverse; and if a function would need one that it cannot take. `known`: codes of earlier
-    errors, whose steps need not be listed again.
+    becomes partitioned, or the reverse; if a function would need a change that it cannot take; and if a version of a
+    package would get other content. `known`: codes of earlier errors, whose steps need not be listed again.
     """
     after, before = wanted.resource, found.resource
     if isinstance(after, FunctionResource) and isinstance(before, FunctionResource):
@@ -259,8 +262,8 @@ def namespace_fields(
     after: NamespaceResource, before: NamespaceResource, set_by_us: Iterable[str], broker: Policies
 ) -> tuple[PolicyChange, ...]:
     """Returns the changed policies of a namespace, sorted by name: those that the file names, and those that an earlier
-    apply set (`set_by_us`) and the file no longer names; () if it is as declared. `broker`: the broker's values for
-    unset policies.
+    apply set (`set_by_us`) and the file no longer names; () if it is as declared. Bundles never change, nor do clusters
+    that the file no longer names, because Pulsar cannot unset these. `broker`: the broker's values for unset policies.
     """
     fields: list[PolicyChange] = []
     for name in sorted((after.managed or frozenset()) | frozenset(set_by_us)):
@@ -282,9 +285,7 @@ def _on_namespace(name: str, value: PolicyValue | None, broker: Policies) -> Eff
 
 
 def subscription_fields(before: SubscriptionResource) -> tuple[FieldChange, ...]:
-    """Returns the field of partitions that lack the subscription; () if none lacks it. An update creates the
-    subscription there.
-    """
+    """Returns the field `missing_on` if partitions lack the subscription, which an update then creates there; else ()."""
     return (FieldChange("missing_on", before.missing_on, ()),) if before.missing_on else ()
 
 
@@ -297,7 +298,8 @@ def publication_fields(after: PublicationResource, before: PublicationResource) 
 
 def function_fields(after: FunctionResource, before: FunctionResource) -> tuple[FieldChange, ...]:
     """Returns the changed fields of a function that Pulsar can change; () if it is as declared. A setting that the file
-    leaves out stays as it is, because the worker has filled it in.
+    leaves out stays as it is, because the worker has filled it in; but `parallelism` and `config` then become their
+    defaults.
     """
     values: tuple[tuple[FieldName, Any, Any], ...] = (
         ("package", before.package, after.package),
@@ -324,7 +326,9 @@ def _shown_settings(live: FunctionResource, declared: FunctionResource) -> str:
 
 
 def function_value(function: FunctionResource, name: str) -> Any:
-    """The present value of a function's field, by its name in `FieldChange`; parsed JSON of `config` and `secrets`."""
+    """The present value of a function's field, by its name in `FieldChange`; of `config`, `secrets` and `settings` as
+    parsed JSON, {} if there is none.
+    """
     value = getattr(function, "class_name" if name == "class" else name)
     return json.loads(value or "{}") if name in _JSON_TEXTS else value
 
@@ -346,7 +350,9 @@ def platform_fields(after: PlatformResource, before: Resource) -> tuple[FieldCha
 
 
 def platform_value(resource: Resource, name: str, like: Any) -> Any:
-    """The value of a field of `platform_fields`; of the settings of a cluster only those that `like` has."""
+    """The value of a field of `platform_fields`. `like`: of the `settings` of a cluster only those that it has are
+    returned; other fields do not need it.
+    """
     value = getattr(resource, name)
     return shown_settings(value, like) if name == "settings" else value
 
@@ -354,8 +360,8 @@ def platform_value(resource: Resource, name: str, like: Any) -> Any:
 def grant_fields(
     after: GrantResource, before: GrantResource, granted_by_us: frozenset[str], granted_by_others: frozenset[str]
 ) -> tuple[FieldChange, ...]:
-    """Returns the changed actions of a grant; () if none changes. Actions are revoked only if our ledger gave them, no
-    other ledger did, and the file no longer names them.
+    """Returns the change of the field `actions` of a grant; () if it does not change. Actions are revoked only if our
+    ledger gave them, no other ledger did, and the file no longer names them; other actions that the role has stay.
     """
     revoked = granted_by_us - after.actions - granted_by_others
     actions = (before.actions | after.actions) - revoked
@@ -378,8 +384,9 @@ def is_equal(name: str, shown: PolicyValue | None, wanted: PolicyValue | None) -
 
 
 def normalize(value: PolicyValue | None) -> PolicyValue | None:
-    """Returns a form of the value in which values with the same meaning are equal: a list of clusters has no order, and
-    one partition is the default. None ("not set") stays None.
+    """Returns a form of the value for comparison, in which values with the same meaning are equal: it ignores the order
+    of a list, a second action of a backlog quota that equals the first one, and Pulsar's defaults among offload
+    settings; one partition is the default of automatically created topics. None ("not set") stays None.
     """
     match value:
         case tuple():

@@ -45,7 +45,9 @@ class FleetPlan:
 
     @property
     def only(self) -> Plan | None:
-        """The plan of the only cluster; None if there are several, or if the only one has no plan."""
+        """The plan of a command that has one cluster (context `ONLY`); None for several contexts, or if the only
+        cluster has no plan.
+        """
         return self.plans.get(ONLY)
 
     @property
@@ -96,14 +98,16 @@ def alone(plan: Plan) -> FleetPlan:
 
 
 def dumps(fleet: FleetPlan) -> str:
-    """Text of the plan file: the one of a single plan (`plan_file.dumps`) if there is one cluster that has a plan, else
-    the JSON of the fleet.
+    """Text of the plan file: that of a single plan (`plan_file.dumps`) if the fleet is one cluster of the context
+    `ONLY` and has its plan, else the JSON of the fleet.
     """
     return plan_file.dumps(fleet.only) if fleet.only is not None else json.dumps(to_json(fleet), indent=1)
 
 
 def is_fleet(text: str) -> bool:
-    """True if the text is JSON of a plan file of several clusters; False for any other text."""
+    """True if the text is a JSON object with the key `clusters`, as a plan file of several clusters is; False for any
+    other text.
+    """
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -112,8 +116,8 @@ def is_fleet(text: str) -> bool:
 
 
 def loads(text: str, file: str) -> FleetPlan:
-    """The plans in the text of a plan file; `file`: its path, for errors. Raises RefusedError for another format,
-    another version of kodoctl or an edited file, InvalidFileError for any other fault.
+    """The plans in the text of a plan file; `file`: its path, for errors. Raises RefusedError for another version of
+    the format or of kodoctl, or an edited file, InvalidFileError for any other fault.
     """
     if not is_fleet(text):
         return alone(plan_file.loads(text, file))

@@ -36,8 +36,8 @@ class ApplyRow(TypedDict):
 
 
 class OrderRow(TypedDict):
-    """A live order that was given or, if `back`, taken back before its end. `topic`: ground topic; `at`, `until`: ms since
-    the epoch; `who`: "" if unknown; `order`: text about it.
+    """A live order that was given or, if `back`, taken back before its end. `topic`: ground topic; `at`, `until`: ms
+    since the epoch; `who`: "" if unknown; `order`: text about it.
     """
 
     topic: str
@@ -51,9 +51,9 @@ class OrderRow(TypedDict):
 
 
 class HistoryDocument(TypedDict):
-    """Applies, replays, recalls (releases, moves and discards included) and live orders, each oldest first. With --id it
-    has the one apply alone. `recalls`: null if the recall ledger could not be read; `ledger`: its location; `unknown`:
-    sentences about records that could not be read, or that are not kept.
+    """Applies, replays, recalls (releases, moves and discards included) and live orders, each oldest first. With --id
+    it has the one apply alone. `recalls`: null if the recall ledger could not be read; `ledger`: its location;
+    `unknown`: sentences about records that could not be read, or that are not kept.
     """
 
     namespace: str

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class DesiredObject:
     """A declared object: the topology `owner` that declares it, the place in its file, and `ignore`, the policies that
-    the topology neither compares nor writes. `unset`: those that it unsets, and would leave alone without a value.
+    the topology neither compares nor writes. `unset`: policies of ONLY_WHERE_NAMED that the file unsets by name
+    (`inherit`); without that they would be left alone. `ordered`: see `Desired.ordered`.
     """
 
     resource: Resource
@@ -35,7 +36,8 @@ class DesiredObject:
 @dataclass(frozen=True)
 class Desired:
     """Desired inventory: all declarations of the files of a command. `expansions`: one for each topology;
-    `environment`: name of the overlay, None for the base; `objects`: all declared objects by address.
+    `environment`: name of the overlay, None for the base; `objects`: all declared objects by address; `destroyed`:
+    names of topologies of which nothing is wanted any more.
     """
 
     expansions: tuple[Expansion, ...] = field(repr=False)
@@ -46,7 +48,7 @@ class Desired:
 
     @cached_property
     def namespaces(self) -> tuple[NamespaceName, ...]:
-        """Namespaces with topics or policies of these files, sorted."""
+        """The namespaces of the topologies of these files, each once, sorted."""
         return tuple(sorted({expansion.namespace for expansion in self.expansions}))
 
     @cached_property
@@ -61,7 +63,9 @@ class Desired:
 
     @property
     def ordered(self) -> frozenset[Address]:
-        """Addresses of the topics with a subscription that keeps order."""
+        """Addresses of the topics of levels with a subscription that keeps order, which is one of another type than
+        `shared`.
+        """
         return frozenset(address for address, wanted in self.objects.items() if wanted.ordered)
 
     def by_namespace(self, namespace: NamespaceName) -> tuple[Expansion, ...]:
@@ -83,8 +87,9 @@ class Desired:
 def desired_inventory(
     expansions: Iterable[Expansion], environment: str | None, sources: Mapping[str, Source] | None = None
 ) -> Desired:
-    """Returns the desired inventory of all expansions together. A namespace whose policies no file declares is added
-    without policies: it only has to exist.
+    """Returns the desired inventory of all expansions together. A grant that several files declare has the actions of
+    all; the caller has made sure that no other object is declared twice (K102). A namespace whose policies no file
+    declares is added without policies: it only has to exist. `sources`: topology name -> location of its file.
     """
     all_expansions = tuple(expansions)
     objects: dict[Address, DesiredObject] = {}

@@ -52,7 +52,10 @@ def is_held(resource: Resource) -> bool:
 
 @dataclass(frozen=True)
 class LedgerPlan(Ledger):
-    """Ledger entry of one topology after the plan is carried out; without `owned`, which follows from the changes."""
+    """Ledger entry of one topology after the plan is carried out; without `owned`, which follows from the changes.
+    `replaces`: earlier names, whose entries end; `leaves`: the entry is removed; `partial`: the plan has only some
+    objects of the topology.
+    """
 
     replaces: Texts = ()  # earlier names, whose entries end with this apply
     leaves: bool = False  # nothing is left: the entry is removed
@@ -168,8 +171,9 @@ def with_entry(entry: Ledger) -> LedgerPlan:
 def partial_owners(
     owners: Iterable[LedgerPlan], changes: Iterable[Change], desired: Desired, live: Live, chosen: TargetedObjects
 ) -> tuple[LedgerPlan, ...]:
-    """Owner plans after a targeted plan: an entry records nothing that the plan did not write. A topology with all of
-    its objects in the target is treated as in a whole plan; one without a change is not written to.
+    """Returns the owner plans of a targeted plan, given those of the whole plan (`owners`): an entry records nothing
+    that the plan did not write. A topology with all of its objects in the target `chosen` is treated as in a whole
+    plan; for one without a change none is returned, so that its entry is not written.
     """
     changing = tuple(changes)
     found = []
@@ -272,8 +276,8 @@ _DRAINING: Final = "draining"  # lanes, levels included, that consumers still re
 
 
 def consumer_settings(expansion: Expansion) -> dict[str, Any]:
-    """Returns the settings in the file that only consumers read, by name, for each subscription (`topic/subscription`).
-    A setting that the file leaves out is missing.
+    """Returns the settings in the file that only consumers read: `topic/subscription` -> name -> value. A setting that
+    the file leaves out is missing.
     """
     found: dict[str, Any] = {}
     for ground, spec in expansion.topology.spec.topics.items():

@@ -76,12 +76,13 @@ def namespace_of(resource: Resource) -> NamespaceName | None:
 def claim(address: Address, found: LiveObject, live: Live, *, asking: str | None = None) -> Claim:
     """Returns the owner of a live object.
 
-    The marker decides for topics, because the request that creates a topic sets it atomically. A topic with a ledger
-    entry but without that owner's marker was created anew by somebody else. The marker of a publication decides as
-    well; a publication without one may be an administrator's, so that the ledger decides. A function or
-    package that the ledger lists as created needs the marker, too, while an adopted one has none. The ledger decides
-    for other objects; an intent counts only with a marker. `asking`: the topology that declares a namespace, preferred
-    if several hold it.
+    The marker (a property that names the owner) decides for topics, because the request that creates a topic sets it
+    atomically. A topic with a ledger entry but without that owner's marker was created anew by somebody else. The
+    marker of a publication decides as well; a publication without one may be an administrator's, so that the ledger
+    decides. A function or package that the ledger lists as created needs the marker, too, while an adopted one has
+    none. A namespace belongs to a topology whose ledger has policies of the namespace, to one that only created it if
+    that is `asking`, else to nobody. The ledger decides for other objects; an intent counts only with a marker.
+    `asking`: the topology that declares a namespace, preferred if several hold it.
     """
     namespace = namespace_of(found.resource)
     ledgers = live.ledgers.get(namespace, {}) if namespace else {}
@@ -164,9 +165,9 @@ def _granted_actions(ledgers: Iterable[Ledger], address: Address) -> frozenset[s
 
 
 def foreign_ledgers(desired: Desired, live: Live, *, take_over: bool) -> Iterator[Diagnostic]:
-    """Yields an error for each ledger entry that has a name of ours, but was applied from another source or
-    environment; the plan is then refused. Yields a note if only the path of the file changed. Yields nothing if
-    `take_over`.
+    """Yields an error for each ledger entry that has a name of ours, but was applied from another source (if both are
+    known) or environment; the plan is then refused. Yields a note if only the path of the file changed. Yields nothing
+    if `take_over`.
 
     Names that are destroyed without their file are not checked, because nothing says where they should be from.
     """

@@ -65,9 +65,10 @@ def decide_undeclared(
     owner: str, holding: OwnershipKind, live: Claim | None, *, forget: bool, destroy: bool
 ) -> OwnershipDecision:
     """Decides on an object that the ledger entry of `owner` lists as `holding`, and that no file declares: DELETE if an
-    apply created it, or if `destroy`; FORGET if it was adopted, or if `forget`; FORGET_LOST or IGNORE if it is absent
-    or another topology's. `live`: its present owner, None if the object is absent; `forget`, `destroy`: its address is
-    named for that by a flag or in the file.
+    apply created it or meant to, or if `destroy`; FORGET if it was adopted, or if `forget`, which wins over `destroy`.
+    If it is absent, or not owned by `owner` any more: FORGET_LOST, or IGNORE if `holding` is an intent. `live`: its
+    present owner, None if the object is absent; `forget`, `destroy`: its address is named for that by a flag or in the
+    file.
     """
     match live, holding:
         case None, OwnershipKind.INTENT:

@@ -53,7 +53,8 @@ class Plan:
     the overlay, None for the base; `digest`: that of the files; `owners`: future ledger entries; `unchanged`: number of
     objects that are as declared; `elsewhere`: other topologies in its namespaces -> number of their objects;
     `fingerprints`, `ledger_fingerprints`: digests of the live objects and ledger entries that it changes, by which an
-    apply sees that the cluster changed since; `destroying`: the plan of a destroy.
+    apply sees that the cluster changed since; `destroying`: the plan of a destroy; `portion`: the part that flags
+    chose, None: all; `reading`: the inventory from which it was made, None for a plan of a file.
     """
 
     identity: ClusterIdentity
@@ -193,8 +194,9 @@ def plan_without_files(
 
 
 def desired_digest(desired: Desired) -> str:
-    """SHA-256 of the declared objects with their owners and ignored policies, and of the lists of allowances in the
-    files. Comments, order and consumer settings do not matter.
+    """SHA-256 of the environment's name, the names that are destroyed, the declared objects with their owners and their
+    ignored and unset policies, and the lists of allowances in the files. Comments, order and consumer settings do not
+    matter.
     """
     unset = {address: sorted(wanted.unset) for address, wanted in desired.objects.items() if wanted.unset}
     return digest(
@@ -242,8 +244,8 @@ _RANK = {Action.DELETE: 0, Action.UPDATE: 1, Action.FORGET: 2, Action.ADOPT: 3, 
 
 
 def active_override_notes(live: Live, now: int) -> Iterator[Diagnostic]:
-    """Yields a note (K784) for each subscription on whose topic live orders to its workers stand, sorted by address.
-    `now`: ms since the epoch.
+    """Yields a note (K784) for each subscription with live orders (temporary instructions to its workers) that are in
+    force at `now`, begin too late to be followed, or cannot be read; sorted by address. `now`: ms since the epoch.
     """
     for _, found in sorted(live.objects.items()):
         facts, resource = found.facts, found.resource

@@ -60,15 +60,15 @@ def summary(plan: Plan) -> PlanSummary:
 
 
 def dumps(plan: Plan, *, indent: int | None = 1) -> str:
-    """The plan as the JSON text of its file, with its seal; `loads` reads the text. `indent`: of each level, None for one
-    line, which takes much less time.
+    """The plan as the JSON text of its file, with its seal; `loads` reads the text. `indent`: of each level, None for
+    one line, which takes much less time.
     """
     return json.dumps(to_json(plan), indent=indent)
 
 
 def loads(text: str, file: str) -> Plan:
-    """The plan in the text of a plan file; `file`: its path, for errors. Raises RefusedError for another format,
-    another version of kodoctl or an edited file, InvalidFileError for any other fault.
+    """The plan in the text of a plan file; `file`: its path, for errors. Raises RefusedError for another version of the
+    format or of kodoctl, or an edited file, InvalidFileError for any other fault.
     """
     return parse_document(open_document(text, file), file, from_json)
 

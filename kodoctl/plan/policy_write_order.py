@@ -87,9 +87,9 @@ def _is_accepted(
 
 
 def inherited_quota(own: PolicyValue | None, beneath: PolicyValue | None) -> BacklogQuota | None:
-    """The limits that apply to a topic or namespace: each of size and time that `own` does not set comes from `beneath`,
-    the level from which it inherits. None: neither level has a quota. Only the limits of the result apply, not its
-    actions.
+    """The limits that apply to a topic or namespace: each of size and time that `own` does not set comes from
+    `beneath`, the level from which it inherits. None: neither level has a quota. Only the limits of the result apply,
+    not its actions.
     """
     if not isinstance(own, BacklogQuota):
         return beneath if isinstance(beneath, BacklogQuota) else None
@@ -104,8 +104,10 @@ def inherited_quota(own: PolicyValue | None, beneath: PolicyValue | None) -> Bac
 
 
 def intermediate_value(change: PolicyChange) -> PolicyValue | None:
-    """The value that a namespace has while its topics change: it keeps at least as much as before and after, and its
-    quota is the one that refuses less, so that the broker accepts the writes of each topic. None is unset.
+    """The value that a policy of a namespace has while the namespace's topics change; None is unset. A retention, TTL
+    or subscription expiry keeps at least as much as before and after; a backlog quota is the one that refuses less, so
+    that the broker accepts the writes of each topic; `inactive_topic` has its value before. Any other policy has its
+    new value.
     """
     before, after = counting_value(change, after=False), counting_value(change, after=True)
     match before, after:

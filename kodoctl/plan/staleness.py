@@ -69,9 +69,11 @@ def stale_objects(plan: Plan, live: Live) -> Iterator[Stale]:
 
 
 def of_others(plan: Plan, live: Live) -> Iterator[Diagnostic]:
-    """Yields an error (K410) for each owner that is not a topology of the plan, or for no owner, whose topics,
-    subscriptions, functions or publications the plan changes. Only the live owner is compared: anybody can seal an
-    edited plan, and the owner of an object may change after a plan was made.
+    """Yields an error (K410) for each owner that is no topology of the plan (nobody counts as one, too), whose objects
+    the plan changes in a way that it may not. It may adopt an object of nobody or of the owner that the adoption names,
+    update an object of nobody that it adopts, and forget an object of nobody. Grants, schemas, slots and namespaces are
+    not compared. The owner is that of `live`: anybody can seal an edited plan, and the owner of an object may change
+    after a plan was made.
     """
     taken: dict[str | None, list[Address]] = {}
     about = {(owner.namespace, name) for owner in plan.owners for name in (owner.name, *owner.replaces)}
@@ -133,7 +135,9 @@ def _without(topic: TopicResource, names: set[str]) -> TopicResource:
 
 
 def staleness(plan: Plan, live: Live) -> tuple[Diagnostic, ...]:
-    """Returns errors for all objects and ledger entries that changed since the plan; () if the plan may be carried out."""
+    """Returns one error (K533) about all objects that changed since the plan, and one for each such ledger entry; () if
+    nothing changed.
+    """
     findings = []
     if objects := list(stale_objects(plan, live)):
         lines = shorten_lines([f"{s.address}: planned {s.planned}; was {s.was}; now {s.now}" for s in objects])
@@ -149,8 +153,8 @@ def staleness(plan: Plan, live: Live) -> tuple[Diagnostic, ...]:
 
 def unknown_objects(plan: Plan, live: Live) -> Iterator[Diagnostic]:
     """Yields an error for each object of the plan in a database that could not be read (K435), or that is not the
-    database of the plan (K440), and for each function that could not be read (K451). An object that is given up without
-    a look at it needs none.
+    database of the plan (K440), and for each function, connector or package that could not be read (K451). An object
+    that is given up without a look at it needs none.
     """
     planned = {variable: identity for owner in plan.owners for variable, identity in owner.databases.items()}
     for change in plan.changes:
@@ -175,7 +179,9 @@ def unknown_objects(plan: Plan, live: Live) -> Iterator[Diagnostic]:
 
 
 def looked_at(changes: Iterable[Change]) -> list[Address]:
-    """Addresses of the changes, without objects that are given up because they are gone, or another topology's by now."""
+    """Addresses of the changes, without objects that are given up because they are gone, or are another topology's by
+    now.
+    """
     return [change.address for change in changes if not (isinstance(change, Forget) and change.before is None)]
 
 

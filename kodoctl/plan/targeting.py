@@ -42,8 +42,9 @@ _PAIR: Final = ("retention", "backlog_quota")  # a topic's value of one is check
 
 @dataclass(frozen=True)
 class TargetSummary:
-    """Summary of a targeted plan. `selection`: the flags; `left_out`: kind of object, such as `topic` -> number of
-    objects that were not compared.
+    """Summary of a targeted plan. `selection`: the flags; `along`: (object, object that needs it) for each one that was
+    taken along; `held_back`: (object, left-out object that it needs); `left_out`: kind of object, such as `topic` ->
+    number of objects that were not compared.
     """
 
     selection: TargetFlags
@@ -83,9 +84,9 @@ class TargetedObjects:
 
 
 def choose(selection: TargetFlags, desired: Desired, live: Live) -> TargetedObjects:
-    """Returns the objects that the flags select, with the objects that they need. Raises UsageError for a name or
-    pattern that matches nothing, and if nothing is left; ClusterError (K580) if the part needs a topic that cannot be
-    read.
+    """Returns the objects that the flags select, with the objects that they need, and without those that need an
+    excluded object. Raises UsageError for a name or pattern that matches nothing, and if nothing is left; ClusterError
+    (K580) if the part needs a topic that cannot be read.
     """
     known = known_addresses(desired, live)
     _must_fit(selection, known)
@@ -221,6 +222,10 @@ class _Needs:
                     yield from self._if_absent(package)
                 for name in function.topics:
                     yield from self._topic(name)
+                if function.pattern:
+                    for one in self._desired.objects.values():
+                        if isinstance(one.resource, TopicResource) and function.may_match(one.resource.name):
+                            yield from self._topic(one.resource.name)
             case PackageResource(namespace=namespace):
                 yield from self._if_absent(f"namespace.{namespace}")
             case None if address.startswith("topic."):
@@ -271,6 +276,10 @@ class _Needs:
             if live is not None and isinstance(function := live.resource, FunctionResource):
                 for topic in function.topics:
                     found.setdefault(topic.full, []).append(address)
+                if function.pattern:
+                    for one in self._live.objects.values():
+                        if isinstance(one.resource, TopicResource) and function.may_match(one.resource.name):
+                            found.setdefault(one.resource.name.full, []).append(address)
         return found
 
 

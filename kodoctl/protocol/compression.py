@@ -25,18 +25,24 @@ TOO_LARGE: Final = "compressed as well; messages are not sent on in chunks"
 
 
 def next_algorithm(declared: str, tried: str) -> str:
-    """Returns the algorithm for a message, alone, that the client refused as too large: ZSTD; "": there is none left,
-    because ZSTD is `declared` or was `tried`. The client measures a message as it is stored. `declared`: algorithm of
-    the topic, "": none; `tried`: algorithm with which the message was refused alone, "": it went as its topic declares.
+    """Returns the algorithm with which a message is sent again, alone, after the client refused it as too large: ZSTD;
+    "" if none is left, because ZSTD is `declared` or was `tried`. The client measures a message as it is stored.
+    `declared`: algorithm of the topic, "": none; `tried`: algorithm with which the message was refused, "": it went as
+    its topic declares.
     """
     return "" if ZSTD in (declared, tried) else ZSTD
 
 
 def algorithm_within(declared: str, payload: bytes | None, size: int, largest: int, *, is_free: bool) -> str | None:
-    """Returns the algorithm for a message to a topic with its own maximum of `largest` bytes. "": the topic's own,
-    `declared`; ZLIB; NONE: uncompressed; None: the message is too large in every way. The broker closes the connection
-    for a larger message, and the client sends it again, for ever. `size`: bytes with its properties, uncompressed.
-    `is_free`: it may be sent alone, and so overtake messages before it.
+    """Returns the way in which a message is sent to a topic that has its own maximum of `largest` bytes: "" (as the
+    topic declares), ZLIB, or NONE (uncompressed); None if the message is too large in every way. The broker would close
+    the connection for a larger message, and the client would send it again, for ever.
+
+    Args:
+        declared: algorithm of the topic; "": none.
+        size: bytes of the message with its properties, uncompressed.
+        is_free: the message may be sent alone, and so overtake messages before it. Without that only "" and None are
+            returned.
     """
     growth = 0
     if declared and payload:

@@ -47,7 +47,9 @@ def changes(before: Iterable[Override], after: Iterable[Override], who: str, now
 
 
 def parse_history(text: str) -> tuple[OverrideChange, ...]:
-    """Parses the JSON value of the property into changes, oldest first. Raises InvalidOverridesError."""
+    """Parses the value of the property `kodo-steer-history` (JSON) into changes of live orders, oldest first. Raises
+    InvalidOverridesError.
+    """
     try:
         found = json.loads(text)
         rows, orders = found["changes"], parse(json.dumps({"format": found["format"], "orders": found["orders"]}))
@@ -67,8 +69,8 @@ def _change(row: object, order: Override) -> OverrideChange:
 
 
 def printed_history(known: Iterable[OverrideChange], more: Iterable[OverrideChange]) -> str:
-    """Makes the JSON value of the property: the changes `known` and then `more`, of which the last 20 (MAX_CHANGES) are
-    kept.
+    """Makes the value of the property `kodo-steer-history` (JSON): the changes `known` and then `more`, of which the
+    last 20 (MAX_CHANGES) are kept.
     """
     kept = [*known, *more][-MAX_CHANGES:]
     orders = json.loads(overrides_text(change.order for change in kept))["orders"]

@@ -38,7 +38,9 @@ class OverrideKind(StrEnum):
 
 
 class InvalidOverridesError(ValueError):
-    """The value of the property is not a list of valid orders. The text of the exception says what is wrong."""
+    """The value of the property `kodo-steer`, or of its history, is not valid. The text of the exception says what is
+    wrong.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +105,8 @@ class Override:
 
 
 def parse(text: str) -> tuple[Override, ...]:
-    """Parses the JSON value of the property into orders, expired ones included; those after the first 200
-    (MAX_OVERRIDES) are ignored. Raises InvalidOverridesError, also if one order is invalid (`why_invalid`).
+    """Parses the value of the property `kodo-steer` (JSON) into orders, expired ones included; those after the first
+    200 (MAX_OVERRIDES) are ignored. Raises InvalidOverridesError, also if one order is invalid (`why_invalid`).
     """
     try:
         found = json.loads(text)
@@ -120,7 +122,7 @@ def parse(text: str) -> tuple[Override, ...]:
 
 
 def overrides_text(orders: Iterable[Override]) -> str:
-    """Makes the JSON value of the property for these orders."""
+    """Makes the value of the property `kodo-steer` (JSON) for these orders."""
     unsaid = {field.name: field.default for field in fields(Override)}
     kept = [{name: value for name, value in asdict(order).items() if value != unsaid[name]} for order in orders]
     return json.dumps({"format": FORMAT, "orders": kept}, separators=(",", ":"), sort_keys=True)
@@ -151,8 +153,8 @@ def until_text(orders: Iterable[Override]) -> str:
 
 
 def steered_text(value: str, now: int) -> str | None:
-    """One line for people about the property's value: orders in force at `now` (ms since the epoch), orders that begin
-    too late to be followed, or an error if the value is invalid. None if there are no such orders.
+    """One line for people about a value of the property `kodo-steer`: orders in force at `now` (ms since the epoch),
+    orders that begin too late to be followed, or an error if the value is invalid. None if there are no such orders.
     """
     try:
         given = parse(value)

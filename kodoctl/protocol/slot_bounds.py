@@ -19,8 +19,8 @@ class SlotBounds(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> SlotBounds | None:
-        """Parses a text such as `max 8 min 2`. Returns None if the text has another form, or if the maximum is not from
-        1 to 100,000, or the minimum above 100,000.
+        """Parses `max 8 min 2`, or one of its halves. Returns None if the text has another form, or if the maximum is
+        not from 1 to 100,000, or the minimum above 100,000.
         """
         found = _FORM.fullmatch(text)
         if found is None or text.startswith(" ") or not text:

@@ -36,15 +36,20 @@ if TYPE_CHECKING:
 
 
 class LetterSource(Protocol):
-    """Source of dead letters for a RecallSender: a DeadLetterConsumer, or ReadOnlyLetters beside it."""
+    """Source of dead letters for a RecallSender: a DeadLetterConsumer, which holds the subscription, or ReadOnlyLetters
+    while another process holds it.
+    """
 
     def letters(self, until: Place, only: Collection[Position]) -> Iterator[ReadMessage]:
-        """Yields unacknowledged messages in order, up to the entry `until`, which must be unacknowledged; messages that
-        are not in `only` may come as well. Later calls must name later positions. Raises ClusterError.
+        """Yields unacknowledged messages in order, up to and with the entry `until`, which must be unacknowledged;
+        messages that are not in `only` (at least one) may come as well, and ReadOnlyLetters yields acknowledged ones of
+        a batch. Later calls must name later positions. Ends early if the command was stopped. Raises ClusterError.
         """
 
     def acknowledge(self, token: Any) -> None:
-        """Acknowledges a message of `letters`, unless the source only reads. Raises ClusterError."""
+        """Acknowledges a message of `letters` without waiting for the broker, unless the source only reads. `token`:
+        its `ReadMessage.token`. Raises ClusterError.
+        """
 
     def close(self) -> None:
         """Sends gathered acknowledgements and closes the source. If the source holds the subscription, others can read
@@ -53,16 +58,16 @@ class LetterSource(Protocol):
 
 
 class ReadOnlyLetters:
-    """Reads the unacknowledged letters of a subscription that another process holds. Of a batch it reads all letters,
-    even acknowledged ones. Acknowledges nothing.
+    """Reads the unacknowledged letters (dead-letter messages) of a subscription that another process holds. Of a batch
+    it reads all letters, even acknowledged ones. Acknowledges nothing.
     """
 
     def __init__(self, cluster: RecallCluster, part: str, subscription: str) -> None:
         self._cluster, self._part, self._subscription = cluster, part, subscription
 
     def letters(self, until: Place, only: Collection[Position]) -> Iterator[ReadMessage]:
-        """Yields the letters at the positions `only` (at least one), in order, up to the entry `until`, without those
-        of acknowledged entries. Raises ClusterError.
+        """Yields the letters at the positions `only` (at least one), in order, up to and with the entry `until`, which
+        must have a message. Letters of entries that are acknowledged as a whole are left out. Raises ClusterError.
         """
         cursor = self._cluster.facts(self._part).cursors.get(self._subscription)
         first = min(only)
@@ -85,8 +90,8 @@ class RecallCluster:
 
     Args:
         session: the caller closes it.
-        declared: maximum size of a message in bytes by topic, for topics whose file has one.
-        compression: algorithm by topic, for topics that compress.
+        declared: maximum size of a message in bytes by full name of the topic, for topics whose file has one.
+        compression: algorithm by full name of the topic, for topics that compress.
     """
 
     def __init__(
@@ -123,28 +128,30 @@ class RecallCluster:
     def read_all(
         self, facts: PartitionFacts, after: Place | None, unread: Unread | None = None
     ) -> Iterator[ReadMessage]:
-        """Yields the messages of a partition after the entry `after` (None: all), as `message_reader.read_all` does.
-        `unread`: collects entries without a message; None: such an entry raises ClusterError, unless it is proved to
-        have no message.
+        """Yields the messages of a partition after the entry `after` (None: all), up to the last entry of `facts`, as
+        `message_reader.read_all` does. `unread`: collects entries for which no message came; None: such an entry raises
+        ClusterError, unless it is proved that no message can come.
         """
         sure = Unread(self._session.admin, self._session.client, sure=True)
         return read_all(self._session.client, facts, unread or sure, after=after)
 
     def read(self, part: str, until: Place, after: Place | None, only: Container[Position]) -> Iterator[ReadMessage]:
         """Yields the messages of a partition at the positions `only`, in order, after the entry `after` (None: from the
-        first one) up to the entry `until`. Raises ClusterError.
+        first one) up to and with the entry `until`, which must have a message. Raises ClusterError.
         """
         return read_stored(self._session.client, part, until, after=after, only=only)
 
     def hold(self, part: str, subscription: str, stop: threading.Event | None = None) -> DeadLetterConsumer:
-        """Makes the process the holder of a partition: opens the exclusive consumer of its subscription. A missing
-        subscription is created. Once `stop` is set, the consumer does not wait for letters. Raises LockedError if
-        another recall, or a consumer, keeps the subscription for 15 s; ClusterError.
+        """Makes the process the holder of a partition: opens the exclusive consumer of `subscription` on it. A missing
+        subscription is created, from the earliest message. Once `stop` is set, the consumer does not wait for letters.
+        Raises LockedError if another recall, or a consumer, keeps the subscription for 15 s; ClusterError.
         """
         return DeadLetterConsumer(self._session.client, part, subscription, stop)
 
     def look(self, part: str, subscription: str) -> ReadOnlyLetters:
-        """Returns a source for letters of a subscription that another process holds; it acknowledges nothing."""
+        """Returns a source for letters of a subscription that another process holds; the source acknowledges nothing.
+        Sends no request.
+        """
         return ReadOnlyLetters(self, part, subscription)
 
     def token(self, position: Position) -> Any:
@@ -163,9 +170,10 @@ class RecallCluster:
         return self.facts(partitions_of(self._session.admin, TopicName.parse(topic))[0]).deduplicates
 
     def lane(self, part: str, name: str) -> DedupProducer:
-        """Opens a producer with the name `name` on a partition. It refuses messages above the topic's limit or the
-        declared one, whichever is smaller; a limit that this role may not read is ignored. Raises LockedError if
-        another process keeps the name for 15 s; ClusterError.
+        """Opens a producer with the name `name` on a partition, whose broker stores each sequence number once. The
+        producer refuses messages above the topic's limit or the declared one, whichever is smaller; a limit of the
+        topic that cannot be read is ignored. Raises LockedError if another process keeps the name for 15 s;
+        ClusterError.
         """
         topic = whole_topic(part)
         if topic not in self._largest:
@@ -176,8 +184,9 @@ class RecallCluster:
 
 
 def letter_of(stored: ReadMessage, topic: str, fair_by: str | None) -> DeadLetter:
-    """Converts a stored message. `topic`: without partition; `fair_by`: the property of its tenant, or `key`. A publish
-    time beyond LATEST becomes LATEST, as in tables.
+    """Converts a stored message. `topic`: its topic, without partition; `fair_by`: name of the property with the
+    message's tenant, or `key` for the message key; None: no tenant, which is NOBODY in the result. A publish time
+    beyond LATEST becomes LATEST.
     """
     return DeadLetter(
         topic,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class RecallRequest(SelectionRequest):
     """Request for a recall plan: the input of its selection, and the file of the topology (`path`, `environment`),
     which apply reads again. `because`: reason, for the ledger; `table`: file for the letters if they are too many for
-    memory; None: such a plan is refused.
+    memory; None: no `limit` above MAX_LETTERS is allowed.
     """
 
     path: str
@@ -47,10 +47,10 @@ Fill = Callable[[SelectionRequest, LetterSelection], None]
 def prepare(
     request: RecallRequest, cluster: RecallCluster, ledger: RecallLedger, fill: Fill | None = None
 ) -> RecallPlan:
-    """Makes the plan, and sends nothing. `known` of the request is read from the ledger. `fill`: offers the letters to
-    the selection; None: they are read from the cluster. Raises UsageError for an impossible limit, patch or target,
-    RefusedError for target lanes without deduplication or without the subscription and if the order of a key would
-    break, KodoctlError if the ledger or the cluster cannot be read.
+    """Makes the plan, and sends nothing; letters that are too many for memory are written to the file `table` of the
+    request, whose `known` is read from the ledger. `fill`: offers the letters to the selection; None: they are read
+    from the cluster. Raises UsageError for an impossible limit, patch or target, RefusedError for target lanes without
+    deduplication or subscription, a ledger of another cluster or a broken order of keys, KodoctlError for failed reads.
     """
     family = request.family
     if request.limit < 1 or (request.table is None and request.limit > MAX_LETTERS):
@@ -109,9 +109,10 @@ def prepare(
 def held_letters(
     family: RecallSource, cluster: RecallCluster, pass_over: Callable[[Position], None] | None = None
 ) -> Generator[DeadLetter]:
-    """Yields the messages that the holder has not acknowledged, oldest first in each partition. Adds stored entries
-    without a message to the cluster's `unread`. Does not yield messages that are for another subscription; `pass_over`
-    is called with their positions. Raises ClusterError.
+    """Yields the messages of a source that its `holder` (the subscription that retains them) has not acknowledged,
+    oldest first in each partition; of a batch that is acknowledged in part, all messages. Adds stored entries without
+    a message to the cluster's `unread`. Does not yield messages that are for another subscription; `pass_over` is
+    called with their positions. Raises ClusterError, also without a `holder`; UsageError if there is no such topic.
     """
     for number in partition_numbers(family.source_partitions):
         part = partition_name(family.source_topic, number)

@@ -46,7 +46,7 @@ class ReplayRequest:
 
     Args:
         span: times of the messages.
-        message: position of the first message; None: by time alone.
+        message: position of the first message: only its partition of its lane is replayed; None: by time alone.
         rate: messages a second that workers handle; None: as measured.
         done: queries the workers' store; None: no store can be queried.
         now: ms since the epoch.
@@ -78,8 +78,9 @@ class _Notes:
 
 
 def prepare_replay(request: ReplayRequest, admin: Admin, cluster: RecallCluster) -> ReplayPlanDocument:
-    """Makes the plan, and changes nothing. Raises UsageError (K594) if no lane has the message of the request, and
-    ClusterError.
+    """Makes the plan, and changes nothing on the cluster; `unread` of `cluster` then has the entries of the ready lanes
+    without a message. Raises UsageError if no lane has the message of the request (K594) or there is no such topic
+    (K560), and ClusterError, also if a partition lacks the subscription.
     """
     source, notes = request.source, _Notes()
     if request.message is not None and not _has(source, request.message, cluster):

@@ -48,8 +48,8 @@ _ORIGIN_KINDS: Final = {"namespace default": "namespace", "broker default": "bro
 
 @dataclass(frozen=True, slots=True)
 class CatalogueDrawings:
-    """Drawings of Graphviz. `flows`: file of a topology -> SVG document of its flow; `lanes`: (file, ground topic) -> its
-    lanes; `between`: SVG document of the flow between topologies, "" for none. All are empty without Graphviz.
+    """Drawings of Graphviz. `flows`: file of a topology -> SVG document of its flow; `lanes`: (file, ground topic) ->
+    its lanes; `between`: SVG document of the flow between topologies, "" for none. All are empty without Graphviz.
     """
 
     flows: Mapping[str, str] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class CatalogueLinks:
         return self._topics.get((file, ground), self.page(file))
 
     def from_index(self, file: str) -> str:
-        """Address of a topology's page from the index."""
+        """Address of a topology's page from the index. Raises KeyError for a file without page."""
         return f"{FOLDER}/{self._pages[file]}"
 
     def node(self, node: FlowNode) -> str:
@@ -104,7 +104,9 @@ class CatalogueLinks:
 
 
 def topic_pages(topics: Sequence[_T]) -> list[Sequence[_T]]:
-    """The ground topics of a topology by page of topics; [] for a topology that has all of them on its own page."""
+    """The ground topics of a topology by page of topics; [] for a topology that has all of them (at most TOPICS_A_PAGE)
+    on its own page.
+    """
     if len(topics) <= TOPICS_A_PAGE:
         return []
     return [topics[first : first + TOPICS_A_PAGE] for first in range(0, len(topics), TOPICS_A_PAGE)]

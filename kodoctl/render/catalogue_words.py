@@ -59,7 +59,9 @@ def topic_facts(topic: Json) -> Iterator[tuple[str, str]]:
 
 
 def setting_value_text(setting: Json) -> str:
-    """Value of a setting of a subscription as text. Waits have the sum of their delays."""
+    """Value of a setting of a subscription as text. Waits have the sum of their delays; for the value None the text
+    says that the setting has no effect.
+    """
     value = setting["value"]
     if value is None:
         return "no effect: there are no such lanes"
@@ -110,7 +112,8 @@ def route_text(route: Json) -> str:
 def lane_figures(lane: Json, status: Json | None, now: int) -> tuple[str, str, str]:
     """(backlog in entries, age of the oldest message, consumers) of a lane, as texts: "unknown" for each if the lane
     was not read (`status` is None), "missing" and two empty texts if it does not exist, three empty texts for the audit
-    lane. `status`: the lane in the JSON of `kodoctl status`; `now`: ms since the epoch.
+    lane. For dead letters the consumers are "held for recalls". `status`: the lane in the JSON of `kodoctl status`;
+    `now`: ms since the epoch.
     """
     if lane["state"] == AUDIT:
         return "", "", ""

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def drift_lines(document: DriftDocument, target: str, *, verbose: bool = False) -> Iterator[Line]:
-    """Lines of all groups that are not empty, then the verdict. `target`: text that says how the cluster was reached;
-    `verbose`: every topic with the same changes is named.
+    """Lines of the drift: how the cluster was reached (`target`), then each group of changes or findings that is not
+    empty, then the verdict. `verbose`: every topic with the same changes is named.
     """
     yield Line(target, "bold")
     yield Line()

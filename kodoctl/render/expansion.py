@@ -74,7 +74,9 @@ def label_words(labels: Mapping[str, str]) -> list[str]:
 
 
 def responsibility_facts(entry: Json) -> Iterator[tuple[str, str]]:
-    """Yields (name, value) of the owners and of the labels of a topology or a ground topic, if there are any."""
+    """Yields at most two pairs for a topology or a ground topic: `owners` with all owners as one text, and `labels`
+    with all labels as one text.
+    """
     if entry["owners"]:
         yield "owners", ", ".join(entry["owners"])
     if entry["labels"]:
@@ -268,7 +270,7 @@ def _source(source: Json | None) -> str:
 
 
 def origin(source: Json) -> str:
-    """Text of the source of a value: `file:line`, or the reason if no file has the value."""
+    """Text of the source of a value: `file:line`, or `derived: ` and the reason if no file has the value."""
     return f"derived: {source['derived']}" if "derived" in source else f"{source['file']}:{source['line']}"
 
 

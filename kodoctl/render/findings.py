@@ -33,7 +33,9 @@ def as_json(finding: Diagnostic) -> dict[str, Any]:
 
 
 def text(report: LintReport) -> str:
-    """One line for each finding, `file:line:column code severity text`, then the summary."""
+    """One line for each finding, `file:line:column code severity text`, then the summary. A finding about no file has
+    `-` as its place, and one that a comment allows `allowed (REASON)` as its severity.
+    """
     lines = []
     for f in report.findings:
         severity = f"allowed ({f.allowed_because})" if f.allowed_because else f.severity.value
@@ -44,7 +46,7 @@ def text(report: LintReport) -> str:
 
 
 def summary(report: LintReport) -> str:
-    """Numbers of files, ground topics and findings, in one sentence."""
+    """Numbers of files, ground topics, team rules (if there are any) and findings, in one sentence."""
     open_findings = [f for f in report.findings if f.allowed_because is None]
     counts = {severity: sum(f.severity is severity for f in open_findings) for severity in Severity}
     parts = [many(n, severity.value) for severity, n in counts.items() if n]
@@ -80,14 +82,16 @@ def as_json_text(report: LintReport) -> str:
 
 
 def github(report: LintReport) -> str:
-    """Annotations of findings that no comment allows, for the lines of a pull request; then the summary."""
+    """Text with a workflow command of GitHub for each finding that no comment allows, which becomes an annotation of
+    its line in a pull request; then the summary.
+    """
     from kodoctl.render.annotations import github_line
 
     return "\n".join([*map(github_line, _annotations(report)), summary(report)])
 
 
 def gitlab(report: LintReport) -> str:
-    """Code Quality report of findings that no comment allows, for a merge request of GitLab."""
+    """JSON text of a Code Quality report of GitLab, with the findings that no comment allows, for a merge request."""
     from kodoctl.render.annotations import code_quality
 
     return code_quality(_annotations(report), ".")

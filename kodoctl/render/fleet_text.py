@@ -141,7 +141,7 @@ def _verdict(document: FleetDocument) -> Iterator[Line]:
 
 
 def summary(member: FleetMember) -> str:
-    """Text of one cluster's plan on one line: refused or not, and its counts."""
+    """Text of one cluster's plan on one line: refused or not, and its counts; `not planned` without a plan."""
     if member["plan"] is None:
         return "not planned"
     return f"{'refused. ' if member['plan']['refused'] else ''}{words.summary_line(member['plan'])}"
@@ -154,8 +154,9 @@ def _without(document: FleetDocument) -> str:
 
 
 def fleet_markdown(document: FleetDocument, targets: Mapping[str, str]) -> str:
-    """Markdown of all groups for one comment. Each group is cut to an equal share of LIMIT, without the list of
-    clusters. `targets`: see `fleet_lines`.
+    """Markdown of the plans of several clusters, for one comment: the result of each cluster, the differences, then the
+    plan of each group of clusters, cut to an equal share of the room that is left of LIMIT bytes. `targets`: context ->
+    text that says how its cluster was reached.
     """
     groups = _groups(document)
     rows = [f"- {code(member['context'])} {markdown(summary(member))}" for member in document["clusters"]]
@@ -192,8 +193,8 @@ def _markdown_rest(document: FleetDocument) -> Iterator[str]:
 
 
 def fleet_html(document: FleetDocument, targets: Mapping[str, str]) -> str:
-    """An HTML page: each cluster's result, the differences, then the whole plan of each group. `targets`: see
-    `fleet_lines`.
+    """An HTML page: each cluster's result, the differences, then the whole plan of each group. `targets`: context ->
+    text that says how its cluster was reached.
     """
     groups = _groups(document)
     counts: Counter[str] = Counter()
@@ -231,14 +232,18 @@ def _page_group(plans: Mapping[str, PlanDocument], targets: Mapping[str, str], a
 
 
 def fleet_github(document: FleetDocument, targets: Mapping[str, str]) -> str:
-    """The annotations of each group of clusters, followed by the summary of each cluster. `targets`: see `fleet_lines`."""
+    """The annotations of each group of clusters, followed by the summary of each cluster. `targets`: context -> text
+    that says how its cluster was reached.
+    """
     groups = [plan_github(_common(plans), _target_names(plans, targets)) for plans in _groups(document)]
     rows = [f"{one_line(member['context'])}: {summary(member)}" for member in document["clusters"]]
     return "\n".join([*groups, *rows])
 
 
 def fleet_gitlab(document: FleetDocument, _: Mapping[str, str]) -> str:
-    """A Code Quality report of the plans of each group of clusters, and of the problems of clusters without a plan."""
+    """JSON text of a Code Quality report of the plans of each group of clusters, and of the problems of clusters
+    without a plan.
+    """
     plans = [_common(plans) for plans in _groups(document)]
     problems = [problem for member in _unreached_clusters(document) for problem in member["problems"]]
     annotations = [*chain.from_iterable(map(plan_annotations, plans)), *map(finding_annotation, problems)]

@@ -33,7 +33,7 @@ _DEFAULTS: Final = (
 
 def flow_dot(graph: nx.DiGraph[FlowNode], link: Callable[[FlowNode], str], caption: Callable[[FlowNode], str]) -> str:
     """Text of a DOT digraph. `link`: returns the address that a node leads to, "" for none; `caption`: the small text
-    below its name.
+    below its name. Both texts in a box are cut to 40 characters.
     """
     ids = {node: f"n{number}" for number, node in enumerate(graph)}
     lines = ["digraph flow {", *_DEFAULTS]

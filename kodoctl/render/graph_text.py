@@ -12,7 +12,7 @@ from kodoctl.text.escaping import printable
 from kodoctl.topology.graph import GraphEdge, GraphNode, MoveReason
 from kodoctl.topology.names import State
 
-Graph = nx.MultiDiGraph  # of Lane, with a Move on each edge
+Graph = nx.MultiDiGraph  # of GraphNode, with a GraphEdge on each edge
 
 FILLS: Final = {
     State.READY: ("#e3f4e6", "#2e7d46"),
@@ -65,7 +65,7 @@ def arrows(graph: Graph[GraphNode]) -> list[tuple[GraphNode, GraphNode, list[Gra
 
 def groups(lanes: Iterable[GraphNode]) -> list[tuple[str, dict[str, list[GraphNode]]]]:
     """(ground topic, its lanes by level) for each ground topic, in the order of `lanes`. Lanes without a level have the
-    level "".
+    level ""; the name of a topic of another file ends with ` (declared elsewhere)`.
     """
     found: dict[str, dict[str, list[GraphNode]]] = {}
     for lane in lanes:
@@ -75,7 +75,9 @@ def groups(lanes: Iterable[GraphNode]) -> list[tuple[str, dict[str, list[GraphNo
 
 
 def mermaid(graph: Graph[GraphNode]) -> str:
-    """Text of a Mermaid flowchart: a box for each ground topic and level, an arrow for moves that look alike."""
+    """Text of a Mermaid flowchart: a frame for each ground topic, with one for each level in it; a box for each lane.
+    An arrow is for all moves from one box to another; recalls have an arrow of their own.
+    """
     ids = {lane: f"n{number}" for number, lane in enumerate(graph)}
     lines = ["flowchart LR"]
     for number, (ground, levels) in enumerate(groups(graph)):
@@ -113,7 +115,7 @@ def _name(lane: GraphNode) -> str:
 
 def dot(graph: Graph[GraphNode]) -> str:
     """Text of a DOT digraph: a frame for each ground topic, with one for each level in it; boxes coloured by state. An
-    arrow is for all moves from one box to another, and has the colour of the first.
+    arrow is for all moves from one box to another, and has the colour of the first; recalls have an arrow of their own.
     """
     ids = {lane: f"n{number}" for number, lane in enumerate(graph)}
     lines = ["digraph topology {", *_DOT_DEFAULTS]

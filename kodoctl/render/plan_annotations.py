@@ -36,22 +36,28 @@ def plan_github(document: PlanDocument, target: str) -> str:
 
 
 def plan_gitlab(document: PlanDocument, _: str) -> str:
-    """One finding of a Code Quality report for each danger or finding, the severest first."""
+    """JSON text of a Code Quality report, with one finding for each danger or finding, the severest first; a warning
+    that several changes share is one.
+    """
     return code_quality(plan_annotations(document), report_path(document))
 
 
 def report_path(document: PlanDocument) -> str:
-    """Path for findings about no file: the first that was planned."""
+    """Path for findings about no file: the first file that was planned, `.` if there is none."""
     return next(iter(document["paths"]), ".")
 
 
 def plan_annotations(document: PlanDocument) -> list[Annotation]:
-    """Annotations of a plan's dangers and findings, the severest first."""
+    """Annotations of a plan's dangers and findings, the severest first; a warning that several changes share is one
+    annotation (`gather_warnings`).
+    """
     return sorted(_annotations(gather_warnings(document)), key=lambda one: SEVERITIES.index(one.severity))
 
 
 def finding_annotation(finding: FindingRow, detail: str | None = None) -> Annotation:
-    """Annotation of one danger or finding, whose names cannot hide anything. `detail`: None for the finding's own."""
+    """Annotation of one danger or finding, with control characters in its texts escaped. `detail`: replaces the
+    finding's own; None: does not.
+    """
     where = finding["where"]
     lines = "\n".join(one_line(line, _LONGEST) for line in (detail or finding["detail"]).split("\n"))
     place = (where[0], where[1], where[2]) if where else None

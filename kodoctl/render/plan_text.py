@@ -23,15 +23,15 @@ _STYLES = {"create": "green", "update": "yellow", "delete": "red", "adopt": "cya
 
 
 def plan_lines(document: PlanDocument, target: str, *, verbose: bool = False) -> Iterator[Line]:
-    """Lines of the whole plan, from its JSON form; `target`: text that says how the cluster was reached; `verbose`: every
-    topic with the same changes is named.
+    """Lines of the whole plan, from its JSON form; `target`: text that says how the cluster was reached; `verbose`:
+    every topic with the same changes is named.
     """
     yield Line(words.cluster_line(document, target), "bold")
     yield from body_lines(document, verbose=verbose)
 
 
 def body_lines(document: PlanDocument, *, verbose: bool = False) -> Iterator[Line]:
-    """Lines of the plan below the line that names the cluster. `verbose`: see `plan_lines`."""
+    """Lines of the plan below the line that names the cluster. `verbose`: every topic with the same changes is named."""
     document = gather_warnings(document)
     if part := words.part_line(document):
         yield Line(part, "bold yellow", 4)
@@ -80,8 +80,8 @@ def _urgency(group: list[ChangeRow]) -> tuple[bool, bool]:
 
 
 def topic_lines(groups: list[list[ChangeRow]], *, verbose: bool) -> Iterator[Line]:
-    """Lines with the names of the topics whose changes are shown as one: the first of them, or with `verbose` a line for
-    each. None for a single topic.
+    """Lines with the names of the topics whose changes are shown as one: one line with all of them, or with the first 3
+    of more than 8; with `verbose` a line for each. No line for a single topic.
     """
     names = [one_line(name) for name in names_of(groups)]
     if len(names) > 1 and verbose:

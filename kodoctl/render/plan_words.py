@@ -194,8 +194,8 @@ def field_text(field: FieldRow) -> str:
 
 
 def setting_text(before: Any, after: Any) -> str:
-    """Both values of a consumer's setting: `1m → 5m`; of maps only the keys that differ; of lists of maps only the
-    members that are added (+) and removed (-).
+    """Both values of a consumer's setting: `1m → 5m`, where None is `default`; of maps only the keys that differ; of
+    lists of maps only the members that are added (+) and removed (-).
     """
     if _both_maps(before, after):
         return _map_text(before, after)
@@ -399,8 +399,8 @@ def refusing_codes(document: PlanDocument) -> str:
 
 
 def stake_lines(danger: FindingRow, address: str) -> list[str]:
-    """Lines of a danger's detail without its address; the remedy is left out, because the plan lists it once at its
-    end.
+    """Lines of a danger's detail without its address at the beginning. The remedy of an error is left out, because the
+    plan lists it once at its end; the detail of any other danger is one line.
     """
     lines = detail_lines(danger) if danger["severity"] == "error" else [danger["detail"]]
     return [one_line(line.removeprefix(f"{address}: "), 2000) for line in lines]

@@ -34,7 +34,7 @@ _HEADS: Final = {"send": "Recall", "discard": "Discard", "release": "Release", "
 COMMAND_WORDS: Final[Mapping[str, str]] = {
     "again": "--again",
     "limit": "--limit",
-    "patch": "--patch changes the payloads",
+    "patch": "--edit changes the payloads",
     "part": "one of them: --where \"cause = '…'\"",
     "rest": " (--format json lists all)",
 }
@@ -75,7 +75,8 @@ def recall_plan_lines(
     document: AnyRecallPlan, target: str, *, earlier: bool = False, names: Mapping[str, str] = COMMAND_WORDS
 ) -> Iterator[Line]:
     """Lines of a recall plan; `target`: text that says how the cluster was reached; `earlier`: it is carried out by
-    another command than made it, so that the lines say as of when its ages are; `names`: see COMMAND_WORDS.
+    another command than made it, so that the lines say as of when its ages are; `names`: words for flags and commands
+    in the lines, by the keys of COMMAND_WORDS.
     """
     summary = document["summary"]
     lane = document.get("lane", "")
@@ -153,8 +154,8 @@ def _json(value: Any) -> str:
 
 
 def _causes(summary: RecallSummary, hint: str) -> Iterator[Line]:
-    """Lines of counts by cause; by reason if both are the same, or if the kodoctl that made the plan had no causes. `hint`:
-    how one of several is chosen.
+    """Lines of counts by cause; by reason if both are the same, or if the kodoctl that made the plan had no causes.
+    `hint`: how one of several is chosen.
     """
     causes = summary.get("by_cause")
     if causes is None or causes == summary["by_reason"]:
@@ -220,9 +221,9 @@ def _plan_verdict(document: AnyRecallPlan) -> Iterator[Line]:
 def recall_report_lines(
     report: SendReport, action: str, seconds: float, noun: str, names: Mapping[str, str] = COMMAND_WORDS
 ) -> Iterator[Line]:
-    """Lines of the report of a recall plan: of messages with problems the first _LISTED of each kind, and the number of
-    the others. `action`: of the plan; `seconds`: duration of the attempt; `noun`: the word for one of its messages;
-    `names`: see COMMAND_WORDS.
+    """Lines of the report of a recall plan: of messages with problems the first 100 (_LISTED) of each kind, and the
+    number of the others. `action`: of the plan; `seconds`: duration of the attempt; `noun`: the word for one of its
+    messages; `names`: words for flags and commands in the lines, by the keys of COMMAND_WORDS.
     """
     for letters, title in (
         (report.refused, "never taken, still where it was"),
@@ -326,7 +327,9 @@ def peek_end(document: PeekDocument) -> str:
 
 
 def recall_list_lines(rows: Sequence[RecallRunRow], namespace: str, ledger: str) -> Iterator[Line]:
-    """Two lines for each run in the recall ledger at the location `ledger`, in the given order."""
+    """Two lines for each run in the recall ledger at the location `ledger`, in the given order; one line that says so
+    if there is no run.
+    """
     if not rows:
         yield Line(f"The ledger {one_line(ledger)} has no recall, release or discard in {one_line(namespace)}.")
     for row in rows:
@@ -345,5 +348,5 @@ def recall_counts(row: RecallRunRow) -> str:
 
 
 def recall_style(row: RecallRunRow) -> str:
-    """Style of a run's line: yellow if something of it was not sent, or may not have been."""
+    """Style of a run's line: yellow if something of it was not sent, or may not have been; else green."""
     return "yellow" if row["open"] or row["unclear"] or row["refused"] else "green"

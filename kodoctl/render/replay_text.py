@@ -26,7 +26,7 @@ _TENANTS: Final = 5
 
 def replay_plan_lines(document: ReplayPlanDocument, target: str, *, is_applied: bool = False) -> Iterator[Line]:
     """Lines of a replay plan. `target`: text that says how the cluster was reached; `is_applied`: the plan is carried
-    out now, so that the lines do not end with "Nothing was changed".
+    out now, so that the last line, with its verdict and "Nothing was changed", is left out.
     """
     yield Line(target, "bold")
     yield Line(f"Replay: {one_line(document['topic'])} / {one_line(document['subscription'])}", "bold")
@@ -201,7 +201,7 @@ def replay_report_lines(report: ReplayReport) -> Iterator[Line]:
 
 
 def replay_list_lines(rows: list[ReplayRow], namespace: str) -> Iterator[Line]:
-    """Two lines for each replay of a namespace, oldest first."""
+    """Two lines for each replay of a namespace, in the given order; one line that says so if there is none."""
     if not rows:
         yield Line(f"No replay in {one_line(namespace)} yet.")
     for row in rows:

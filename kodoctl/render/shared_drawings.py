@@ -46,7 +46,7 @@ def shape_of(dot: str) -> GraphShape:
 def texts_between(first: Sequence[str], second: Sequence[str], drawn: str) -> dict[str, str] | None:
     """Text of the first graph -> text of the second, for the labels that differ. None if the drawing of the first,
     `drawn`, cannot serve for the second: a text of it stands for two of the second, or the drawing shows it in another
-    form.
+    form. `first`, `second`: `labels` of shapes with the same `key`.
     """
     texts: dict[str, str] = {}
     for one, other in zip(first, second, strict=True):

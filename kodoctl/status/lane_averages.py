@@ -67,7 +67,8 @@ def average_rates(subs: Sequence[Stats], sent: Sequence[int | None], now: int) -
 
 def estimated_messages(subs: Sequence[Stats]) -> int | None:
     """Estimate of the number of messages in a backlog: the entries of each partition times the average number of
-    messages in an entry that its consumers got. None if a partition has a backlog and no such average.
+    messages in an entry that its consumers got (the largest of several). None if a partition has a backlog and no such
+    average.
     """
     counts = [_messages(sub) for sub in subs]
     known = [one for one in counts if one is not None]

@@ -27,8 +27,9 @@ class LaneStatus:
 
     `ground`: local name of the ground topic; `level`: such as `L1`, "" for dead letters; `state`: `ready`, `retrying`,
     `pending`, `blocking` or `dead`; `topic`: local name; `there`: topic and subscription exist. `entries`: number of
-    stored entries (batches) of the backlog; `messages`: number of messages in them, None if they were not counted (only
-    --exact counts them); `messages_at_least`: there may be more of them, because the broker stopped counting early;
+    stored entries (batches) of the backlog, without those in which only marks of producers were found; `messages`:
+    number of messages in them, None if they were not counted (only --exact counts them);
+    `messages_at_least`: there may be more of them, because the broker stopped counting early;
     `messages_about`: an estimate of them by the average batch that was delivered, None if none was. `delayed`: number
     of messages that are not due yet; `unacknowledged`: number of messages that consumers have, below 0 if the broker
     miscounts, None where it does not count them. `oldest`: publish time of the oldest unacknowledged message in ms

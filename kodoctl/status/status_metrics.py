@@ -116,7 +116,7 @@ class StatusCollector(Collector):
 
     def health(self) -> tuple[bool, object]:
         """Answer for /healthz: (True, document) if a reading ended in the last three intervals, or this object is not
-        older; else False, and the process should be restarted. The document has `ok` and `problems`.
+        older; else (False, document), and the process should be restarted. The document has `ok` and `problems`.
         """
         reading = self._state[0]
         silent = self._now() - (reading.at if reading else self._start)
@@ -124,8 +124,9 @@ class StatusCollector(Collector):
         return not problems, {"ok": not problems, "problems": problems}
 
     def readiness(self) -> tuple[bool, object]:
-        """Answer for /readyz: (True, document) if the last reading is of the last three intervals and read topics; else
-        False. The document has `ok` and `problems`, also with True: topics that could not be read, and invalid files.
+        """Answer for /readyz: (True, document) if the last reading is of the last three intervals, unless it could read
+        no topic; else (False, document). The document has `ok` and `problems`, also with True: topics that could not be
+        read, and invalid files.
         """
         reading = self._fresh()
         unread = [f"{topic.namespace}/{topic.topic} cannot be read" for topic in reading.unread] if reading else []

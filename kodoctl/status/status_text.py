@@ -59,7 +59,8 @@ def status_lines(
 ) -> Iterator[Line]:
     """Yields the text of a status: for each topology a table and notes of each subscription, then other readers,
     replication and missing lanes; then the topics that could not be read; at last a line that says whether backlogs
-    count messages or entries (batches): messages if the reading has exact numbers. `earlier`: see Earlier. Of a
+    count messages or entries (batches): messages if the reading has exact numbers. `earlier`: returns the rates of a
+    subscription in an earlier reading, given topology and (ground topic, subscription); None: there are none. Of a
     topology with more than MAX_SHOWN subscriptions only as many have a table, and a line counts the others, unless
     `everything` is true.
     """

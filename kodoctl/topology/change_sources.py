@@ -48,8 +48,9 @@ class ChangeSource:
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """The operations that the publication publishes: inserts alone if every table is an outbox; deletes only if a
-        table sends them. Truncates are published to be reported: no message says that the rows are gone.
+        """The operations that the publication publishes: inserts alone if every table is an outbox, else also updates
+        and truncates, and deletes if a table sends them. Truncates are published to be reported: no message says that
+        the rows are gone.
         """
         rows = [table.spec for table in self.tables if table.spec.outbox is None]
         if not rows:
@@ -98,5 +99,5 @@ def verification_slot(slot: str) -> str:
 
 
 def sourced_grounds(topology: Topology) -> frozenset[str]:
-    """Ground topics to which a source of the topology sends."""
+    """Ground topics to which a source of the topology can send: all of the file, if it has an outbox."""
     return frozenset(ground for source in change_sources(topology) for ground in source.targets(topology))

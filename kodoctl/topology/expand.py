@@ -70,7 +70,8 @@ if TYPE_CHECKING:
 class FamilyTopic:
     """A topic that a file stands for. `level` is None for dead letters and audit, `state` for audit, `subscription` for
     ready topics; `layers`: policies in the order of merging; `ignore`: policies that kodoctl leaves alone; `unset`:
-    those that it unsets although it manages them only where named.
+    policies that the file sets to `inherit` and that kodoctl removes from the topic therefore, although it manages them
+    only where a file names them.
     """
 
     resource: TopicResource
@@ -260,7 +261,8 @@ def _unacked_limits(consumer: int, together: int) -> Layer:
 @cache
 def derived_state(consumer: int, together: int) -> Layer:
     """Layer with the derived policies of waiting topics: messages of any schema version, and deduplication, so that
-    recalls and releases, which may send twice, store once. Arguments: limits as of `unacked_budget`.
+    recalls and releases, which may send twice, store once. Arguments: limits as of `unacked_budget`, of which the layer
+    has those above the broker's defaults.
     """
     unacked = _unacked_limits(consumer, together)
     values = {**unacked.values, "schema_validation": False, "deduplication": True}

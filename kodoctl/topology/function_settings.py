@@ -1,6 +1,6 @@
 # pure: every branch is tested
-"""Settings of functions in one form, because a function worker stores all numbers as floating point; without values that
-no file declares; and without values whose names say that they are secret, also in texts of errors.
+"""Settings of functions in one form, because a function worker stores all numbers as floating point; without values
+that no file declares; and without values whose names say that they are secret, also in texts of errors.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def only_declared(live: Any, declared: Any) -> Any:
 
 
 def shown_settings(live: Mapping[str, Any], shape: Mapping[str, Any]) -> dict[str, Any]:
-    """The members of a live configuration that `shape` has, at any depth; None for one that it has not. Pulsar shows
-    no value for a false, a zero or an empty one that was set, which stays so here.
+    """Returns the members of a live configuration that `shape` has, at any depth. A member that is missing in `live` is
+    None; if the value in `shape` is false, zero or empty, it is that value, because Pulsar does not show such values.
     """
     return {name: _shown(live.get(name), value) for name, value in shape.items()}
 

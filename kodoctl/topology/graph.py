@@ -79,8 +79,8 @@ Edge = tuple[GraphNode, GraphNode, GraphEdge]
 
 
 def lane_graph(expansions: Iterable[Expansion], ground: str | None = None) -> nx.MultiDiGraph[GraphNode]:
-    """Returns all lanes and moves, tables of sources included. With `ground`: only the families of the ground topics with
-    that name, the tables that are sent to them, and the topics that their handlers send to, without these topics'
+    """Returns all lanes and moves, tables of sources included. With `ground`: only the families of the ground topics
+    with that name, the tables that are sent to them, and the topics that their handlers send to, without these topics'
     families.
 
     Nodes are `GraphNode`s; each edge has its `GraphEdge` as the attribute `move`.
@@ -100,8 +100,9 @@ def lane_graph(expansions: Iterable[Expansion], ground: str | None = None) -> nx
 
 
 def ground_lane_graphs(expansion: Expansion) -> Iterator[tuple[str, nx.MultiDiGraph[GraphNode]]]:
-    """Yields (name, graph) for each ground topic of a topology: the graph is that of `lane_graph`. Faster than a call
-    of `lane_graph` for each topic, because the topology is searched once.
+    """Yields (name, graph) for each ground topic of a topology: the graph is the one that `lane_graph` returns for this
+    topology and this ground topic. Faster than a call of `lane_graph` for each topic, because the topology is searched
+    once.
     """
     declared, families, changes = _declared_lanes([expansion]), _families(expansion), _changes_by_ground(expansion)
     for ground in expansion.topology.spec.topics:
@@ -319,9 +320,10 @@ def _produced_edges(expansion: Expansion, family: _Family, lanes: Mapping[TopicN
 
 
 def find_rings(flows: Mapping[TopicName, Iterable[TopicName]]) -> list[list[TopicName]]:
-    """Returns one ring for each group of topics that can reach each other, sorted; [] if there is none. A ring is a
-    list of topics in the direction of the flow, which begins at its smallest topic. A group (a strongly connected
-    component) may contain further rings. `flows`: topic -> topics that its messages lead to.
+    """Returns one ring for each group of topics that can reach each other, and for each topic that leads to itself
+    alone, sorted; [] if there is none. A ring is a list of topics in the direction of the flow, which begins at its
+    smallest topic. A group (a strongly connected component) may contain further rings. `flows`: topic -> topics that
+    its messages lead to.
     """
     graph = nx.DiGraph([(source, target) for source, targets in flows.items() for target in targets])
     rings = []

@@ -33,7 +33,9 @@ _ANY_HEAD: Final = {"version": VERSION, "name": "n", "tenant": "t", "namespace":
 
 
 def read_files(paths: Iterable[str]) -> list[SourceFile]:
-    """Reads the files that `find_files` finds. Faults of a file's content are in its `findings`. Raises UsageError."""
+    """Reads and parses the files that `find_files` finds, which may raise UsageError. Faults of a file are in its
+    `findings`.
+    """
     return [read_source(path) for path in find_files(paths)]
 
 
@@ -86,8 +88,8 @@ def _why_missing(path: FilePath) -> str:
 
 
 def is_topology_file(name: str) -> bool:
-    """True for the name or path of a file that counts where a folder is named: `*.yaml` and `*.yml`, but no rules file;
-    on disk and in a commit alike.
+    """True for the name or path of a file that is read if only its folder is named: `*.yaml` and `*.yml`, but not
+    `kodoctl-rules.yaml`. The file need not exist on disk; it may be in a commit.
     """
     return is_yaml(name) and FilePath(name).name != RULES_FILE
 
@@ -119,7 +121,9 @@ def _below(folder: FilePath, problems: list[Diagnostic]) -> Iterator[FilePath]:
 
 
 def read_source(path: FilePath) -> SourceFile:
-    """Reads and parses one file. Faults, also that it cannot be read, are in its `findings`."""
+    """Reads and parses one file. Raises nothing for a file that is missing, not regular, outside of the repository or
+    not valid: such faults are in its `findings`.
+    """
     try:
         if stray := why_outside_repository(path.parent, path):
             return _unread(path, "K016", "cannot read file", stray)
@@ -153,7 +157,9 @@ def _unread(path: FilePath, code: str, summary: str, detail: str) -> SourceFile:
 
 
 def source_of(data: bytes, name: str) -> SourceFile:
-    """Parses a file's bytes. `name`: the file's name in findings; paths in the file are relative to it."""
+    """Parses a file's bytes. `name`: path of the file, which findings name; paths in the file are relative to its
+    folder. Raises nothing: all faults are in `findings` of the result.
+    """
     root, findings = parse(data, name)
     allows: list[Suppression] = []
     if root is not None:
@@ -188,9 +194,9 @@ def choose_environment(files: Sequence[SourceFile], asked: str | None) -> str | 
 
 def load_set(files: Sequence[SourceFile], environment: str | None, base: TopologySet | None = None) -> TopologySet:
     """Loads the topologies of `files` in `environment` (None: the base), and reads the payload schema files that they
-    name. A file with errors is left out; its findings are in the set that is returned. Raises nothing for the content
-    of files. `base`: the same files loaded without environment, if available: parts that the overlay does not change
-    are not validated again.
+    name. A file that has errors, or does not have `environment`, is left out; its findings are in the set that is
+    returned. Raises nothing for the content of files. `base`: the same files loaded without environment, if available:
+    parts that the overlay does not change are not validated again.
     """
     topologies: list[LoadedTopology] = []
     findings: list[Diagnostic] = []
@@ -205,8 +211,8 @@ def load_set(files: Sequence[SourceFile], environment: str | None, base: Topolog
 
 def load_topology(path: str, environment: str | None = None) -> LoadedTopology:
     """Reads and loads one file, or the only one of a folder, in one environment (None: the base). Runs no lint rules.
-    Raises UsageError for a missing path and for a folder with several files (K701), InvalidFileError with all findings
-    for an invalid file.
+    Raises UsageError for a missing path and for a folder that cannot be read or has no file or several (K701),
+    InvalidFileError with all findings for a file that is invalid, cannot be read or does not have `environment`.
     """
     files = read_files([path])
     if len(files) != 1:

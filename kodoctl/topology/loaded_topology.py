@@ -23,7 +23,7 @@ MAX_ENVIRONMENTS = 64  # of one file: each is judged on its own
 @dataclass(frozen=True, slots=True)
 class SourceFile:
     """One file as it was read. `name`: its name in findings; `root`: its nodes, None if it cannot be parsed; `allows`:
-    its allow-comments; `findings`: errors about its text.
+    its allow-comments; `findings`: errors of reading and parsing it, and of those comments.
     """
 
     path: FilePath
@@ -54,7 +54,9 @@ class LoadedTopology:
 
     @cached_property
     def packages(self) -> Mapping[str, PackageFile]:
-        """Packages by their names in the file. Reads their files when it is first asked: workers of a topology need none."""
+        """Packages by their keys in the file (`TYPE://TENANT/NAMESPACE/NAME@VERSION`). Reads the package files at the
+        first access, because workers of a topology need none; a file that cannot be read is a `problem` of its package.
+        """
         from kodoctl.topology.package_files import read_packages
 
         return read_packages(self.spec, self.source.path.parent)
@@ -67,7 +69,7 @@ class LoadedTopology:
         return node.where if walked == path and not isinstance(node.value, dict | list) else node.key_where
 
     def says(self, *path: str | int) -> bool:
-        """True if the file, with the overlay merged in, has a value at `path`."""
+        """True if the file, with the overlay merged in, has a value at `path`, be it null."""
         return node_at(self.root, path)[1] == path
 
     def where_key(self, *path: str | int) -> Where:
@@ -77,7 +79,9 @@ class LoadedTopology:
 
 @dataclass(frozen=True)
 class TopologySet:
-    """The topologies of one command in one environment (None: the base), and the findings of loading them."""
+    """The topologies of one command in one environment (None: the base), and the findings of loading them. Files with
+    errors have only findings here.
+    """
 
     topologies: tuple[LoadedTopology, ...]
     environment: str | None

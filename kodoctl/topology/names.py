@@ -144,7 +144,9 @@ class TopicName:
 
     @classmethod
     def parse(cls, text: str) -> TopicName:
-        """Parses `persistent://tenant/namespace/local` or the short `tenant/namespace/local`. Raises InvalidNameError."""
+        """Parses `persistent://tenant/namespace/local` or the short `tenant/namespace/local`. Raises InvalidNameError
+        for other texts. Does not judge the local name, of which `-partition-<number>` stays a part.
+        """
         parts = text.removeprefix("persistent://").split("/")
         if len(parts) != 3 or not all(map(_IN_PATH.fullmatch, parts[:2])) or parts[2] in ("", ".", ".."):
             raise InvalidNameError(f"{text!r} is not a topic: write persistent://TENANT/NAMESPACE/TOPIC")
@@ -154,8 +156,8 @@ class TopicName:
 
     @classmethod
     def listed(cls, text: str) -> TopicName:
-        """Parses a name of a broker's list without checks: clients choose local names, which may be anything, even
-        `..`.
+        """Parses the full name of a topic in a broker's list, without checks: clients choose local names, which may be
+        anything, even `..`.
         """
         tenant, namespace, local = text.removeprefix("persistent://").split("/", 2)
         return cls(NamespaceName(tenant, namespace), local)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PackageFile:
-    """A declared package. `resource`: None if the key in the file is no name of a package; `problem`: the reason why the
-    package's file cannot be read.
+    """A declared package. `resource`: None if the key in the file is no name of a package; `problem`: the reason why
+    the package's file cannot be read, so that `resource` has the digest "".
     """
 
     resource: PackageResource | None

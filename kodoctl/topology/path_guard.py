@@ -12,13 +12,16 @@ from pathlib import Path
 
 def repository_root(folder: Path) -> Path | None:
     """The nearest folder with a `.git`, at or above `folder`: the root of a checkout, a linked worktree or a submodule;
-    None if there is none.
+    None if there is none. `folder`: an absolute path, because nothing above a relative one is looked at.
     """
     return next((one for one in (folder, *folder.parents) if lexists(one / ".git")), None)
 
 
 def why_outside_repository(folder: Path, path: Path) -> str | None:
-    """Reason not to read `path`, which a file in `folder` names; None if it may be read. It looks for `.git` on disk."""
+    """Reason not to read `path`, which a file in `folder` names: the path lies outside of the repository of `folder`,
+    links followed. None if it may be read, as any path may if `folder` is in no repository. `path` is joined with
+    `folder` already; both, if relative, are relative to the working folder. Looks for `.git` on disk.
+    """
     here = Path(normpath(Path.cwd() / folder))  # as it is named: a link to another place does not choose the repository
     top = repository_root(here)
     if top is None or Path(realpath(path)).is_relative_to(realpath(top)):

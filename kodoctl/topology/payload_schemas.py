@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PayloadFile:
-    """The schema file of a ground topic. `type`: `json` or `avro`; `definition`: parsed JSON, None if `problem` says
-    why it cannot be read.
+    """The schema file of a ground topic. `type`: `json` or `avro`; `path`: joined with the folder of the topology file;
+    `definition`: parsed JSON, None if `problem` says why it cannot be read. Reading does not check that the JSON is a
+    valid schema.
     """
 
     type: str
@@ -29,7 +30,9 @@ class PayloadFile:
 
 
 def read_payloads(spec: Topology, folder: FilePath) -> dict[str, PayloadFile]:
-    """Ground topic -> its schema file, each file read once. Paths are relative to `folder`. Faults are in `problem`."""
+    """Ground topic -> its schema file, for those that have one; each file is read once. Paths are relative to `folder`.
+    Raises nothing for a file that cannot be read: the reason is in `problem`.
+    """
     read: dict[tuple[str, str], PayloadFile] = {}
     found: dict[str, PayloadFile] = {}
     for name, ground in spec.topics.items():
@@ -55,7 +58,9 @@ def _read_payload(kind: str, path: FilePath, folder: FilePath) -> PayloadFile:
 
 
 def payload_of(kind: str, path: FilePath, data: bytes) -> PayloadFile:
-    """Parses a payload schema file's bytes within the limits of a topology file; a fault is in its `problem`."""
+    """Parses a payload schema file's bytes as JSON, within the limits of a topology file (size and depth). A fault is
+    in `problem` of the result. Does not check that the JSON is a valid schema of `kind`.
+    """
     if len(data) > MAX_BYTES:
         return PayloadFile(kind, path, None, "it is larger than 8 MiB")
     import json  # most files name no schema, and it takes 1 ms
@@ -86,7 +91,9 @@ def _members(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
 
 
 def declared_payloads(root: Node | None) -> dict[str, tuple[str, str]]:
-    """Ground topic -> (type, schema path as written) in the base of a file; entries that are not valid are left out."""
+    """Ground topic -> (type, schema path as written) in a file without the overlays of its environments. Entries that
+    are not valid are left out; {} for a file that cannot be parsed (`root` is None).
+    """
     plain = root.plain() if root else None
     topics = plain.get("topics") if isinstance(plain, dict) else None
     found: dict[str, tuple[str, str]] = {}

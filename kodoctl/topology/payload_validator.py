@@ -49,8 +49,8 @@ class UnusableSchemaError(ValueError):
 @dataclass(frozen=True, slots=True)
 class Misfit:
     """The first rule of a schema that a payload breaks. `place`: where in the payload, such as `$.items[0]`; `rule`:
-    name of the keyword; both "" if finding them could take too long. It has no value of the payload, because reasons
-    travel with dead letters.
+    name of the keyword, or a reason why the payload cannot be validated; both "" if finding them could take too long.
+    It has no value of the payload, because reasons travel with dead letters.
     """
 
     place: str = ""
@@ -76,8 +76,9 @@ class PayloadValidator:
         return PayloadValidator, (self._schema,)  # in another process it is compiled again
 
     def misfit(self, value: Any) -> Misfit | None:
-        """Validates a payload that `kodoctl.protocol.json_payload` parsed. Returns the first error; None: the payload
-        is valid.
+        """Validates a payload that `kodoctl.protocol.json_payload` parsed. Returns the first error, with empty texts if
+        finding its place and rule could take too long; None: the payload is valid. Raises nothing for a payload that
+        the engine cannot judge: it is a `Misfit`, too.
         """
         from jsonschema_rs import ValidationError
 
@@ -101,7 +102,9 @@ class PayloadValidator:
 
 
 def is_json_schema(schema: Any) -> bool:
-    """True if `schema` is valid JSON Schema, even if payloads cannot be validated against its patterns."""
+    """True if `schema` is valid JSON Schema, even if payloads cannot be validated against its patterns. False for a
+    schema that refers to another document, because nothing is fetched.
+    """
     import jsonschema_rs
 
     try:

@@ -115,8 +115,8 @@ def merge_layers(layers: Iterable[Layer]) -> Policies:
 
 
 def unset_by_name(layers: Iterable[Layer]) -> frozenset[str]:
-    """Policies that are managed only where named (`ONLY_WHERE_NAMED`), and that the last layer with a value names as
-    inherited: they are unset, not left alone.
+    """Policies that are managed only where named (`ONLY_WHERE_NAMED`) and that are `inherit` in the last layer with a
+    value: they are unset on Pulsar, and not left as they are.
     """
     last = {name: value for one in layers for name, value in one.values.items() if value is not None}
     return frozenset(name for name in ONLY_WHERE_NAMED & last.keys() if last[name] == INHERIT)
@@ -124,7 +124,7 @@ def unset_by_name(layers: Iterable[Layer]) -> frozenset[str]:
 
 def value_origins(layers: Iterable[Layer], name: str) -> dict[str, Origin]:
     """Returns the origin of each member of the merged policy `name`: the path in the file that gave its value, () if it
-    is derived. A policy without members has the single key "".
+    is derived. A policy without members, or with `inherit`, has the single key ""; {} if no layer has the policy.
     """
     found: dict[str, Origin] = {}
     for one in layers:

@@ -15,11 +15,13 @@ from pydantic import StrictBool, StrictInt
 
 from kodoctl.topology.json_forms import NamespaceText, Numbers, PolicyForms, TargetText, TextSet, TopicText
 from kodoctl.topology.names import InvalidNameError, NamespaceName, TopicName
+from kodoctl.topology.safe_patterns import may_match
 
 Address = str
 BUILTIN: Final = "builtin://"  # begins the address of a package that the function worker has
 FunctionKind = Literal["function", "sink", "io_source"]
 PackageType = Literal["function", "sink", "source"]
+_DOMAIN: Final = "persistent://"
 _PACKAGE: Final = re.compile("(function|sink|source)://([^/@]+)/([^/@]+)/([^/@]+)@([^/@]+)")
 FUNCTION_KINDS: Final[
     Mapping[FunctionKind, str]
@@ -32,8 +34,9 @@ FUNCTION_KINDS: Final[
 
 @dataclass(frozen=True)
 class TenantResource:
-    """A Pulsar tenant. `home`: as of the other objects of the whole cluster, the namespace of the topology that
-    declares it under `platform`. None: a file only creates it if it is absent (`create_tenant`), and nobody owns it.
+    """A Pulsar tenant. `home`, as for all objects of the whole cluster: the namespace of the topology that declares the
+    object under `platform`. None: a file only creates the tenant if it is absent (`create_tenant`), and nobody owns it.
+    Objects that differ in `home` alone are equal.
     """
 
     kind: Literal["tenant"] = field(default="tenant", kw_only=True, compare=False, repr=False)
@@ -50,8 +53,9 @@ class TenantResource:
 
 @dataclass(frozen=True)
 class ClusterResource:
-    """A Pulsar cluster that the brokers know by name. An address that a file leaves out is "", and stays as it is.
-    `settings`: further ones by Pulsar's names; those that a file leaves out stay as they are.
+    """A Pulsar cluster that the brokers know by name. An address that a file leaves out is "", and stays as it is on
+    Pulsar. `settings`: further settings by Pulsar's names; those that a file leaves out stay as they are. `home`: as
+    for `TenantResource`.
     """
 
     kind: Literal["cluster"] = field(default="cluster", kw_only=True, compare=False, repr=False)
@@ -71,7 +75,7 @@ class ClusterResource:
 
 @dataclass(frozen=True)
 class ResourceGroupResource:
-    """Limits that namespaces share. A rate has `messages` and `size`, as texts; one without a limit is left out."""
+    """Limits that namespaces share. Each rate maps `messages` and `size`, as far as they are limited, to texts."""
 
     kind: Literal["resource_group"] = field(default="resource_group", kw_only=True, compare=False, repr=False)
     name: str
@@ -102,7 +106,10 @@ class FailureDomainResource:
 
 @dataclass(frozen=True)
 class IsolationPolicyResource:
-    """Brokers that are kept for namespaces; all are regular expressions. `usage_threshold`: percent."""
+    """Brokers that are kept for some namespaces. `namespaces`, `primary`, `secondary`: regular expressions for
+    namespaces and for host names of brokers; `min_available`: secondary brokers help out when fewer primary ones are
+    available; `usage_threshold`: percent of load above which a broker does not count as available.
+    """
 
     kind: Literal["isolation_policy"] = field(default="isolation_policy", kw_only=True, compare=False, repr=False)
     name: str
@@ -156,7 +163,9 @@ class TopicResource:
 
 @dataclass(frozen=True)
 class SubscriptionResource:
-    """A durable subscription on every partition of a topic. `missing_on`: partitions without it, only of live ones."""
+    """A durable subscription on every partition of a topic. `missing_on`, only of live ones: numbers of the existing
+    partitions without it. `start` does not count in comparisons: Pulsar does not show it.
+    """
 
     kind: Literal["subscription"] = field(default="subscription", kw_only=True, compare=False, repr=False)
     topic: TopicText
@@ -187,7 +196,7 @@ class GrantResource:
 
 @dataclass(frozen=True)
 class SchemaResource:
-    """The payload schema of a ready topic, uploaded to Pulsar; `definition` is canonical JSON text."""
+    """The Avro payload schema of a ready topic, uploaded to Pulsar; `definition` is canonical JSON text."""
 
     kind: Literal["schema"] = field(default="schema", kw_only=True, compare=False, repr=False)
     topic: TopicText
@@ -280,17 +289,32 @@ class FunctionResource:
 
     @property
     def topics(self) -> Iterator[TopicName]:
-        """Yields the persistent topics that it reads and writes, without patterns."""
-        return _parsed({*self.inputs, self.output, self.dead_letter_topic or ""})
+        """Yields the topics that the function names, to read and to write them, with the dead letter topic of a sink,
+        sorted by name. Topics that only its pattern matches are left out, and so is a text that has not the form of a
+        topic's name.
+        """
+        return _parsed({*self.inputs - {self.pattern}, self.output, self.dead_letter_topic or ""})
 
     @property
     def input_topics(self) -> Iterator[TopicName]:
-        """Yields the persistent topics that it reads, without patterns."""
-        return _parsed(self.inputs)
+        """Yields the topics that the function names to read them, sorted by name; see `topics`."""
+        return _parsed(self.inputs - {self.pattern})
+
+    def may_match(self, topic: TopicName) -> bool:
+        """True if the pattern matches the topic, or if only Java can read the pattern; False without a pattern."""
+        pattern = self.pattern.removeprefix(_DOMAIN)
+        return bool(pattern) and may_match(pattern, topic.full.removeprefix(_DOMAIN))
+
+    def may_read_by(self, subscription: SubscriptionResource) -> bool:
+        """True if the function reads by the subscription, whose topic it names or its pattern may match."""
+        topic = subscription.topic
+        return self.subscription == subscription.name and (topic in self.input_topics or self.may_match(topic))
 
     @property
     def subscriptions(self) -> Iterator[Address]:
-        """Yields the addresses of its subscription on each input. They come and go with the function."""
+        """Yields the addresses of its subscription on each input, and one with its pattern in place of the topic. The
+        subscriptions come and go with the function.
+        """
         return (f"subscription.{topic}/{self.subscription}" for topic in self.inputs)
 
 
@@ -317,7 +341,9 @@ class PackageResource:
         return f"{self.type}://{self.namespace}/{self.name}@{self.version}"
 
     def is_used_by(self, function: FunctionResource) -> bool:
-        """True if a function or connector names this version, or the package without a version."""
+        """True if a function or connector names this version, or the package without a version; False if its package
+        is not known.
+        """
         return function.package in (self.url, self.url.rpartition("@")[0])
 
     @property
@@ -412,7 +438,7 @@ def namespace_of_address(address: Address) -> NamespaceName:
         return package.namespace
     if kind not in ("topic", "subscription", "schema", "grant", "namespace", "publication", "slot", *FUNCTION_KINDS):
         raise InvalidNameError(f"{address[:200]!r} is no address in a namespace")
-    parts = name.removeprefix("persistent://").split("/")
+    parts = name.removeprefix(_DOMAIN).split("/")
     least = 2 if kind == "namespace" else 3
     if len(parts) < least:
         raise InvalidNameError(f"{address[:200]!r} is no address of a {kind}")
@@ -433,8 +459,8 @@ def without_gaps(resource: Resource) -> Resource:
 
 
 def topic_of_address(address: Address) -> str:
-    """Full name of the topic in an address: that of a topic itself, or of its subscription, schema or grant. For other
-    addresses the result is no topic's name.
+    """Full name of the topic in an address: that of a topic itself, or of its subscription, schema or grant. The result
+    for any other address, such as that of a grant on a namespace, names no topic, even if it looks like a short name.
     """
     return "/".join(address.partition(".")[2].split("/")[:5])
 

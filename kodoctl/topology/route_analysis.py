@@ -29,7 +29,9 @@ _ATTEMPTS: Final = ("attempts", "attempts_retrying", "attempts_pending", "attemp
 
 @dataclass(frozen=True, slots=True, order=True)
 class RoutePoint:
-    """A lane and a moment at which routes are evaluated: for messages sent to it (dispatch), or stored in it."""
+    """A place and a moment at which routes are evaluated: for a message that is sent to `level` (`moment` is dispatch),
+    or whose wait ends in the lane of `level` and the state that `moment` names (`backup`: in that backup level).
+    """
 
     level: Level
     moment: RouteMoment
@@ -41,15 +43,18 @@ class RoutePoint:
         return State(self.moment.value) if waiting else State.READY
 
     def after(self, level: Level) -> RoutePoint:
-        """Next point after a route sent a message to `level`: at dispatch that level, at once; otherwise the end of a wait
-        there, in the same state or, on a backup level, in whichever.
+        """The point at which routes are evaluated next, after a route at this point sent a message to `level`. At
+        dispatch: that level at dispatch, at once. Otherwise: the end of the wait there, in the same state, or `backup`
+        if it is a backup level.
         """
         waits_in_backup = level.is_backup and self.moment is not RouteMoment.DISPATCH
         return RoutePoint(level, RouteMoment.BACKUP if waits_in_backup else self.moment)
 
 
 def points(ground: GroundTopic, subscription: Subscription) -> list[RoutePoint]:
-    """All points in the lanes of a subscription, highest level first."""
+    """All points at which routes are evaluated for a subscription, highest level first: dispatch on each level that is
+    read, and the end of a wait in each of its waiting states or, on a backup level, in that level.
+    """
     found = []
     for level in defaults.read_levels(ground):
         states = () if level.is_backup else defaults.read_states(subscription)
@@ -66,9 +71,10 @@ def may_take(route: Route, point: RoutePoint) -> bool:
 
 
 def circle(routes: Sequence[Route], where: Iterable[RoutePoint]) -> tuple[list[int], list[Level]] | None:
-    """(indices of routes, levels) of the first circle in which routes send a message; None if none is found. The levels
-    begin and end with the same one. `where`: points at which a message may begin. The search assumes that one or two
-    routes match wherever the lane does not exclude that, and all others only where the lane makes them match.
+    """(indices of its routes, levels) of the first circle in which routes send a message; None if none is found. The
+    levels begin and end with the same one. `where`: points at which a message may begin. The search assumes that one or
+    two routes match wherever the lane does not exclude that, and all others only where the lane makes them match.
+    Raises ConditionError for a condition that cannot be parsed.
     """
     starts = list(where)
     chosen = [(index,) for index in range(len(routes))]

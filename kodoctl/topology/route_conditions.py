@@ -90,7 +90,7 @@ def taken_values(earlier: Route, later: Route) -> list[str]:
 
 def exclude(one: Route, other: Route) -> bool:
     """True if certainly no message matches both routes, because they list different values of a property or fact that
-    no move changes.
+    no move changes. Raises ConditionError for a condition that cannot be parsed.
     """
     tests = [
         [test for part in _conjuncts(condition_of(route.when)) if isinstance(test := _as_test(part), RouteCondition)]

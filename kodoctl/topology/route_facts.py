@@ -31,9 +31,9 @@ class UnreadableFactError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RouteFacts:
-    """Facts of one message. `identity`: text that is the same on all hops of the message; `size`: bytes of payload;
-    `level`: the level that it is in, or is sent to; `attempts`: numbers of (retrying, pending, blocking, backup);
-    `reason`: why a worker moved it last, None if none did.
+    """Facts of one message. `key`: "" without one; `tenant`: "(none)" without one; `identity`: text that is the same on
+    all hops of the message; `size`: bytes of payload; `level`: the level that it is in, or is sent to; `attempts`:
+    numbers of (retrying, pending, blocking, backup); `reason`: why a worker moved it last, None if none did.
     """
 
     properties: Mapping[str, str]
@@ -47,7 +47,9 @@ class RouteFacts:
     reason: str | None = None
 
     def read_property(self, name: str) -> str | None:
-        """Value of a property; None if the message has none of that name. Raises UnreadableFactError."""
+        """Value of a property; None if the message has none of that name. Raises UnreadableFactError for a longer value
+        than 1,024 characters (MAX_TEXT).
+        """
         return _check_length(name, self.properties.get(name))
 
     def fact(self, name: str) -> Value | None:

@@ -40,7 +40,10 @@ class _UnsafeError(ValueError):
 
 @lru_cache(maxsize=256)  # a file is read for each environment, and again when it changes
 def pattern_problem(pattern: str) -> str:
-    """Reason why a pattern is refused, as a sentence without its subject; "" if it is safe."""
+    """Reason why a regular expression is refused, as a sentence without its subject; "" if it is safe. Refused are
+    expressions that are too long or not valid, that can match no character at all, that look ahead or behind or refer
+    back to a group, or whose search in a text could take very long.
+    """
     if len(pattern) > MAX_PATTERN:
         return f"has {len(pattern)} characters, {MAX_PATTERN} are allowed"
     try:

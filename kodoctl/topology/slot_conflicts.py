@@ -22,8 +22,8 @@ class SlotConflict(NamedTuple):
 
 
 def conflicts(groups: Sequence[DeclaredSlots], total: int, lanes: Sequence[LaneName]) -> Iterator[SlotConflict]:
-    """Yields conflicts of kept slots (`min`): they exceed `total` or a maximum around them, or leave no slot to other
-    lanes. `groups`: declared slots; `lanes`: all lanes that workers read.
+    """Yields conflicts of kept slots (`min`): they exceed `total`, their own maximum or one around them, or leave no
+    slot to other lanes. `groups`: declared slots; `total`: slots of a worker; `lanes`: all lanes that workers read.
     """
     keeping = [one for one in groups if one.slots.min]
     kept = sum(one.slots.min or 0 for one in keeping)
@@ -50,8 +50,8 @@ def conflicts(groups: Sequence[DeclaredSlots], total: int, lanes: Sequence[LaneN
 
 
 def idle(groups: Sequence[DeclaredSlots], total: int) -> Iterator[SlotConflict]:
-    """Yields ranges in `groups` without a number, and maximums that `total` or another maximum around them reaches
-    first.
+    """Yields ranges in `groups` with neither `max` nor `min`, and maximums without effect, because `total` (the slots
+    of a worker) or another maximum around them is reached first.
     """
     for number, one in enumerate(groups):
         most = one.slots.max

@@ -72,7 +72,9 @@ def total_slots(subscription: Subscription) -> int | None:
 
 
 def declared_slots(ground: GroundTopic, subscription: Subscription) -> Iterator[DeclaredSlots]:
-    """Yields the slots of states, levels and single lanes. Slots of a lane that does not exist have no `lanes`."""
+    """Yields the slots of states, levels and single lanes, if `concurrency` is a map; otherwise nothing. Slots of a
+    lane that does not exist have no `lanes`.
+    """
     slots = subscription.concurrency
     if not isinstance(slots, HandlerSlots):
         return

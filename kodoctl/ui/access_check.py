@@ -45,9 +45,10 @@ strict cookie only with a request that a page of this site begins.
 
 class AccessCheck:
     """ASGI application before the console: refuses requests that are not the user's, and adds the headers that protect
-    pages. A request to another host name gets 421; a write that comes from another page, a path outside of the folder,
-    and a request without the cookie or the token get 403; a read with the token gets the cookie. `port`: where the
-    console listens; `folder`: path of its pages, `/` and a random name; `token`: secret of the printed address.
+    pages. A request to another host name or port gets 421; a write whose Origin is missing or not the console, a path
+    outside of the folder, and a request without the cookie or the token get 403; a read with the token gets the cookie
+    and a page that leads on. `port`: where the console listens; `folder`: path of its pages, `/` and a random name;
+    `token`: secret of the printed address.
     """
 
     def __init__(self, application: ASGIApp, port: int, folder: str, token: str) -> None:

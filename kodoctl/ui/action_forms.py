@@ -79,8 +79,9 @@ class LetterRequest:
     @classmethod
     def of(cls, fields: Mapping[str, str]) -> LetterRequest:
         """Reads the fields of a form, which has a field for each attribute and `tenant`: the condition is `where`, for
-        messages of that tenant alone unless `tenant` is "". A missing field counts as "". Raises UsageError for a
-        `limit` that is no number in the console's range (K567) and for an unknown `action` (K039); checks nothing else.
+        messages of that tenant alone unless `tenant` is "". An empty or missing `where` is `true`, such a `limit` is
+        10,000; `again` is set by `yes`; other missing fields count as "". Raises UsageError for a `limit` that is no
+        number in the console's range (K567) and for an unknown `action` (K039); checks nothing else.
         """
         limit, action = fields.get("limit", "").strip() or str(_USUAL_LIMIT), fields.get("action", "")
         if not (limit.isascii() and limit.isdigit() and len(limit) <= 9 and 1 <= int(limit) <= MAX_LETTERS):
@@ -161,8 +162,9 @@ class OrderRequest:
     @classmethod
     def of(cls, fields: Mapping[str, str]) -> OrderRequest:
         """Reads the fields of a form, which are named as the attributes and the fields of `Override`. Raises UsageError
-        (K039) for a kind of order that does not exist, and checks nothing else. Details of an order that is taken back
-        keep their blanks, because they name an order that exists.
+        (K039) for a kind of order that does not exist, and checks nothing else. An empty or missing `lasting` is `1h`;
+        `back` is set by `yes`; empty details are left out. Details of an order that is taken back keep their blanks,
+        because they name an order that exists.
         """
         what = fields.get("what", "")
         if what not in set(OverrideKind):
@@ -188,7 +190,9 @@ class OrderRequest:
         return {"topology": self.topology, "ground": self.ground, "subscription": self.subscription}
 
     def command(self, words: CommandWords, order: Override) -> str:
-        """Command line of `kodo-consumer` that gives `order`, the order of this request, or takes it back."""
+        """Command line of `kodo-consumer` that gives `order`, the order of this request, or takes it back. Raises
+        KeyError for a topology that `words` does not have.
+        """
         chosen = ["--topic", self.ground, "--subscription", self.subscription]
         subject = [(option, value) for option, value in _subject(order) if value]
         chosen += [word for pair in subject for word in pair]

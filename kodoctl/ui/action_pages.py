@@ -64,8 +64,8 @@ class OrdersView:
     fair_by: str | None
 
     def limit_now(self, kind: str, by: str, within: str) -> str:
-        """Value that a live order gives the limit of this kind, property and lanes for everybody; "" if no order does,
-        or only for a single tenant.
+        """Value that a live order gives the limit of this kind, property (`by`) and lanes (`within`), each as in
+        `limits`, for everybody; "" if no order does, or only for a single tenant.
         """
         limits = (one for one in self.orders if one.what is OverrideKind.LIMIT and not one.value)
         return next((one.to for one in limits if (one.limit, one.by, one.within) == (kind, by, within)), "")
@@ -73,13 +73,16 @@ class OrdersView:
 
 class ActionMaker(Protocol):
     """Makes plans as the command line does. `protected`: name of the context if it is protected, else "". All methods
-    block; each raises KodoctlError for names that the files lack, and if the cluster cannot be read.
+    block. Methods with arguments raise KodoctlError for names that the files lack, methods that read the cluster also
+    if that fails, and methods that plan also for a request that cannot be planned.
     """
 
     protected: str
 
     def lane(self, topology: str, topic: str, subscription: str) -> LaneFacts:
-        """Facts about a lane by its file. `topic`: the lane's topic without tenant and namespace."""
+        """Facts about a lane by its file, without reading the cluster. `topic`: the lane's topic without tenant and
+        namespace. Raises UsageError for an unknown topology, topic or subscription.
+        """
 
     def plan_letters(self, request: LetterRequest) -> ActionPlan:
         """Plans an action on messages of a lane: reads the lane, and changes nothing."""
@@ -97,14 +100,16 @@ class ActionMaker(Protocol):
         """Plans to take an apply back; writes nothing."""
 
     def unfinished(self) -> Sequence[str]:
-        """Command lines that continue plans which are not finished, of this console and of earlier ones."""
+        """Command lines that continue plans on messages that were begun and are not finished, of this console and of
+        earlier ones in the same working folder. Reads only files.
+        """
 
 
 class ActionPages:
     """Pages of actions. `show`: makes an answer of a template's name, its values and an HTTP status; `maker`: makes the
     plans; `desk`: keeps the actions. Each page method answers a GET; each method that takes `fields` answers a POST of
-    a form whose token was checked. KodoctlError becomes a page with its findings (`status_of`), any other exception a
-    page with status 500.
+    a form, whose token was checked before (`carry_out` and `stop` check that of their plan themselves). KodoctlError
+    becomes a page with its findings (`status_of`), any other exception a page with status 500.
     """
 
     def __init__(
@@ -115,7 +120,9 @@ class ActionPages:
 
     @property
     def routes(self) -> list[Route]:
-        """Routes of all pages and forms. A GET of a form's path leads to the page that has the form."""
+        """Routes of all pages and forms. A GET of a form's path leads to the page that has the form, or to the list of
+        all actions if the query does not name that page's values.
+        """
         pages = {
             "/action": self.lane_form, "/orders": self.orders, "/undo": self.applies, "/acts": self.acts,
             "/act": self.act, "/act-state": self.act_state, "/act-outcome": self.act_outcome,
@@ -159,7 +166,7 @@ class ActionPages:
         return self._page("action_orders.html.j2", values)
 
     def applies(self, request: Request) -> Response:
-        """Applies of a topology, each of which can be taken back."""
+        """Page with the last 20 applies of a topology, newest first, to take one of them back."""
         topology = request.query_params.get("topology", "")
         found = [*reversed(self._maker.applies(topology))][:_APPLIES]
         values = {"topology": topology, "applies": found, "chosen": request.query_params.get("id", "")}
@@ -175,12 +182,14 @@ class ActionPages:
         return self._act(self._desk.get(request.query_params.get("id", "")))
 
     def act_state(self, request: Request) -> Response:
-        """Part of an action's page that is read again and again while it is busy."""
+        """Part of an action's page that the browser reads again and again while the action is busy."""
         action = self._desk.get(request.query_params.get("id", ""))
         return self._page("action_state.html.j2", {"action": action, "now": _now()})
 
     def act_outcome(self, request: Request) -> Response:
-        """Part of an action's page with the outcome of the messages that it sent."""
+        """Part of an action's page with the outcome of the messages that it sent, which is read now; a KodoctlError of
+        the reading is shown in its place. Empty if nothing was sent.
+        """
         action = self._desk.get(request.query_params.get("id", ""))
         values: dict[str, Any] = {"outcome": None, "problems": (), "place": {}, "now": _now()}
         if action.result is not None and action.result.outcome is not None:
@@ -192,8 +201,9 @@ class ActionPages:
         return self._page("action_outcome.html.j2", values)
 
     def plan_letters(self, fields: Mapping[str, str]) -> Response:
-        """Begins to plan an action on messages, and leads to its page. Raises UsageError for an action that the lane
-        does not allow.
+        """Begins to plan an action on messages, and leads to its page, without waiting for the plan. Raises UsageError
+        for fields that cannot be used and for an action that the lane does not allow, LockedError (K037) if the console
+        is busy.
         """
         request = LetterRequest.of(fields)
         lane = self._maker.lane(request.topology, request.topic, request.subscription)
@@ -204,22 +214,27 @@ class ActionPages:
         return self._planned(letter_title(request, lane), back, partial(self._maker.plan_letters, request))
 
     def plan_order(self, fields: Mapping[str, str]) -> Response:
-        """Begins to plan a live order, or the end of one, and leads to its page."""
+        """Begins to plan a live order, or the end of one, and leads to its page, without waiting for the plan. Raises
+        UsageError for an unknown kind of order, LockedError (K037) if the console is busy.
+        """
         request = OrderRequest.of(fields)
         what = f"{'Take back: ' if request.back else ''}{ORDER_WORDS[request.what]}"
         title = f"{what}, {request.ground} / {request.subscription}"
         return self._planned(title, f"orders?{urlencode(request.place)}", partial(self._maker.plan_order, request))
 
     def plan_undo(self, fields: Mapping[str, str]) -> Response:
-        """Begins to plan to take an apply back, and leads to the page of that."""
+        """Begins to plan to take an apply back, and leads to the page of the new action, without waiting for the plan.
+        Raises LockedError (K037) if the console is busy.
+        """
         request = UndoRequest.of(fields)
         back = f"undo?{urlencode({'topology': request.topology, 'id': request.apply_id})}"
         title = f"Take back apply {request.apply_id} of {request.topology}"
         return self._planned(title, back, partial(self._maker.plan_undo, request))
 
     def carry_out(self, fields: Mapping[str, str]) -> Response:
-        """Begins to carry out a plan, once, and leads to its page. If that is refused, the answer is the page of the
-        plan with the findings.
+        """Begins to carry out a plan and leads to its page; the same form does so once. If that is refused, or the
+        typed texts are wrong, the answer is the page of the plan with the findings. Raises UsageError (K038) for an
+        unknown action, LockedError (K037) if the console is busy.
         """
         name = fields.get("id", "")
         typed = Confirmation(fields.get("context", "").strip(), fields.get("hash", "").strip())
@@ -231,7 +246,9 @@ class ActionPages:
         return _see(name)
 
     def stop(self, fields: Mapping[str, str]) -> Response:
-        """Asks a running attempt to end in order, and leads to its page without waiting for the end."""
+        """Asks a running attempt to end in order, and leads to its page without waiting for the end; does nothing more
+        if none runs. Raises UsageError (K038) for an unknown action, RefusedError (K039) for a form of another plan.
+        """
         self._desk.stop(fields.get("id", ""), fields.get("token", ""))
         return _see(fields.get("id", ""))
 

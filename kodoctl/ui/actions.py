@@ -94,9 +94,9 @@ class Choice:
 class ActionPlan:
     """A plan that a page shows. `lines`: the plan as the command line prints it; `digest`: hash of everything that it
     does; `commands`: command lines that make and carry out the same plan anew; `continuing`: command line that goes on
-    with this one once it has begun, "": there is none; `verb`: text of the button, "" if there is nothing to carry out;
-    `hash`: that the user has to type, "" if none; `run`: its name in history, "" for none; `findings`: warnings and
-    refusals; `choices`: parts of it.
+    with this one once it has begun, "": there is none; `verb`: text of the button, "" if there is nothing to carry out
+    or the plan is refused; `hash`: that the user has to type, "" if none; `run`: its name in history, "" for none;
+    `findings`: warnings and refusals; `choices`: parts of it.
 
     `confirm`: raises KodoctlError unless the typed texts are right; `carry_out`: carries the plan out, and blocks
     meanwhile; raises KodoctlError.
@@ -117,10 +117,10 @@ class ActionPlan:
 
 @dataclass(slots=True)
 class PlannedAction:
-    """One action. `title`: text about it; `back`: path and query of the form that it comes from; `began`: time of its
-    last stage, in ms since the epoch; `attempt`: number of times that it was carried out; `done`, `total`: steps, 0 if
-    not known; `notes`: lines about the running attempt; `problems`: findings because of which planning or the last
-    attempt failed; `refused`: they came with a RefusedError; `has_begun`: an attempt has done a part.
+    """One action. `title`: text about it; `back`: path and query of the form that it comes from; `began`: time at which
+    its present stage began, in ms since the epoch; `attempt`: number of attempts begun; `done`, `total`: steps of the
+    last one, 0 if not known; `notes`: lines about the last one; `problems`: findings because of which planning or the
+    last attempt failed; `refused`: they came with a RefusedError; `has_begun`: an attempt has done a part.
     """
 
     id: str
@@ -186,7 +186,9 @@ class PlannedAction:
 
     @property
     def is_open(self) -> bool:
-        """True if the plan may be carried out: there was no attempt, or the last one left a part that another may do."""
+        """True if the plan may be carried out: there was no attempt, or the last one failed or left a part that another
+        may do. False while the action is busy, and if its plan has no `verb` or it is void.
+        """
         if self.plan is None or not self.plan.verb or self.is_void:
             return False
         return self.stage is ActionStage.PLANNED or (

@@ -77,10 +77,15 @@ class MessageLookup(Protocol):
     """Reads messages for the pages: bounded in number and time. All methods block, and raise KodoctlError."""
 
     def lane(self, question: LaneQuestion) -> LaneMessages:
-        """Reads the messages of a lane that its subscription has not acknowledged."""
+        """Reads the messages of a lane that its subscription has not acknowledged, as many as a page may read, and
+        returns counts of these and the first 50 that meet the condition of the question. Raises UsageError for an
+        unknown lane or a condition that is not valid.
+        """
 
     def export(self, question: LaneQuestion, suffix: str) -> Iterator[bytes]:
-        """Yields the parts of a file with the messages that `lane` reads. `suffix`: `jsonl` or `parquet`."""
+        """Returns the parts of a file with all unacknowledged messages of a lane that meet the condition. `suffix`:
+        `jsonl` or `parquet`. Raises UsageError at once; the iterator raises KodoctlError if the file stays incomplete.
+        """
 
     def lane_title(self, question: LaneQuestion) -> str:
         """Names a lane by its file: `orders / billing: L1 retrying`."""
@@ -91,8 +96,9 @@ class MessageLookup(Protocol):
         """
 
     def history(self, question: MessageQuestion) -> Mapping[str, Any]:
-        """The document of `kodo-consumer why` about a message, with two fields more: `stored`, the stored message, None
-        if there is none; `longest_wait`, the longest wait that the file declares, in ms.
+        """The document of `kodo-consumer why` about a message, with two fields more: `stored`, the message as it is
+        stored at its last place, None if it no longer is or cannot be read; `longest_wait`, the longest wait that the
+        file declares, in ms.
         """
 
 
@@ -100,9 +106,9 @@ class MessageLookup(Protocol):
 class ConsoleData:
     """Functions that read the cluster for the pages. `target`: text that names the cluster; `production`: the context
     is protected; `words`: words of command lines on the pages; `read_status`: reads all lanes; `read_audit`: returns
-    the sentence about the last audit; `read_facts`: returns at once the facts beside the lanes that were read so far;
-    `messages`, `plans`: read messages, history and drift; `defect`: makes a finding of an unexpected exception. All but
-    `read_facts` and `defect` block, and raise KodoctlError.
+    the sentence about the last audit; `read_facts`: returns at once the facts beside the lanes that were read so far,
+    and begins to read changed ones; `messages`, `plans`: read messages, history and drift; `defect`: makes a finding of
+    an unexpected exception. All but `read_facts` and `defect` block, and raise KodoctlError.
     """
 
     target: str

@@ -57,8 +57,8 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class AuditedTopology:
-    """A topology of the console. `topics`: their full names; `document`: name of the file for its audit; `unrecorded`:
-    (ground topic / subscription, place in the file) of the subscriptions whose workers record too little.
+    """A topology of the console. `topics`: full names of its topics; `document`: name of the file for its audit;
+    `unrecorded`: (ground topic / subscription, place in the file) of the subscriptions whose workers record too little.
     """
 
     name: str
@@ -116,7 +116,8 @@ def _earlier(document: Mapping[str, Any]) -> tuple[int, bool]:
 def audit_sentence(verdicts: Iterable[AuditVerdict], now: int, topologies: Iterable[AuditedTopology]) -> Sentence:
     """Sentence about the last audits of these topologies: it has the worst verdict, of equal ones the oldest. `now`: ms
     since the epoch. The style is `good` only for "no loss", and only if audits judged all these topologies, and read
-    each within the last two days. The text names an audit of none of these topologies, which counts for nothing.
+    each within the last two days. An audit that judged none of these topologies counts for nothing; the text names its
+    document.
     """
     order, every, wanted = [*_VERDICTS], list(verdicts), list(topologies)
     found = [one for one in every if any(map(one.is_of, wanted))]

@@ -97,10 +97,10 @@ class DriftNews:
 
 @dataclass(frozen=True, slots=True)
 class ScreenFacts:
-    """Facts beside the lanes' figures, each as it was read last. `causes`: by lane of dead letters or of messages that
-    wait; `stopped`: applies; `drift`: None if nobody asked for it; `limits`: words for the limits of the file by
-    (topology, ground topic, subscription, state), of the states whose messages they hold back; `tenants`: property by
-    which the file tells tenants apart, by (topology, ground topic).
+    """Facts beside the lanes' figures, each as it was read last. `causes`: by lane (`LaneKey`) of dead letters or of
+    messages that wait; `stopped`: applies; `drift`: None if nobody asked for it; `limits`: words for the limits of the
+    file by (topology, ground topic, subscription, state), of the states whose messages they hold back; `tenants`:
+    property by which the file tells tenants apart, by (topology, ground topic).
     """
 
     causes: Mapping[LaneKey, LetterCauses] = field(default_factory=dict)

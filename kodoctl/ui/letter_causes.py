@@ -36,7 +36,8 @@ _MOST: Final = 0.5  # of the letters: the share of a tenant that always fails
 
 class Tries(NamedTuple):
     """Tries that the file gives a message in a lane. `counter`: property that counts the failures there; `most`: number
-    of failures after which the message leaves; `then`: words for its next place.
+    of counted failures with which a message is still tried: it leaves after the next one; `then`: words for its next
+    place.
     """
 
     counter: str
@@ -44,7 +45,7 @@ class Tries(NamedTuple):
     then: str
 
     def left(self, failures: int) -> int:
-        """Tries that are left after failures in this lane, the next one included."""
+        """Number of tries that are left after this number of counted failures, the next one included; at least 0."""
         return max(0, self.most - failures + 1)
 
 
@@ -67,8 +68,8 @@ class TryCount(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Words about these tries; "" without a failure. "At least", because headers count neither tries at once nor the
-        last one before a backup level.
+        """Words about these tries; "" without a failure. "At least", because headers count neither tries at once nor
+        the last one before a backup level.
         """
         if not self.failed:
             return ""
@@ -95,7 +96,7 @@ class FailingGroup(NamedTuple):
 
 class CauseCount(NamedTuple):
     """Letters of one cause. `letters`: their number; `tenants`: (tenant, number of letters), those with most letters
-    first; empty if the file names no tenants.
+    first, without letters that have no tenant; empty if the file names no tenants.
     """
 
     cause: str
@@ -106,11 +107,12 @@ class CauseCount(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class LetterCauses:
     """Causes of a lane's letters. `read`: number of letters that were read; `complete`: all were; `causes`: the most
-    frequent first; `tenants`: (tenant, letters) of all causes likewise; `unlisted`: letters in groups that the document
-    leaves out, mostly of further tenants. `entries`, `oldest`: figures of the lane when it was read, None: unknown.
-    `dues`: time of the next attempt by tenant, ms since the epoch; `failing`: groups of those that failed twice or
-    more. `since`: time in ms since the epoch when the first letter was sent, None: unknown; `recalled`: letters that a
-    recall sent before. The tenant is `(none)` for messages without one.
+    frequent first; `tenants`: (tenant, letters) of all causes likewise, without letters that have no tenant;
+    `unlisted`: letters in groups that the document leaves out, mostly of further tenants. `entries`, `oldest`: figures
+    of the lane when it was read, None: unknown. `dues`: time of the next attempt by tenant, ms since the epoch;
+    `failing`: groups of those that failed twice or more; the tenant of both is `(none)` for messages without one.
+    `since`: time in ms since the epoch when the first letter was sent, None: unknown; `recalled`: letters that a recall
+    sent before.
     """
 
     read: int
@@ -131,9 +133,10 @@ class LetterCauses:
 
 
 class LetterCount:
-    """Count of letters while they are read. `subscription`: whose messages wait, None for dead letters; `longest_wait`:
-    ms, the longest that the file declares; `tries`: those in the lane, None if failures do not move messages on.
-    Senders can write any `kodo-due`: workers wait no longer, and so the count does not.
+    """Count of letters (dead or waiting messages) while they are read. `subscription`: whose messages wait, None for
+    dead letters; `longest_wait`: ms, the longest that the file declares; `tries`: those in the lane, None if failures
+    do not move messages on. A sender can write any time into `kodo-due`: as workers do, the count takes no later one
+    than `longest_wait` after the publish time.
     """
 
     def __init__(self, subscription: str | None, longest_wait: int = 0, tries: Tries | None = None) -> None:
@@ -144,7 +147,9 @@ class LetterCount:
         self._failing: dict[tuple[str, str], FailingGroup] = {}
 
     def take(self, messages: Iterable[DeadLetter]) -> Iterator[DeadLetter]:
-        """Yields the messages that are meant for the subscription, in their order, and counts each as it is taken."""
+        """Yields the waiting messages that are meant for the subscription, or all dead letters, in their order, and
+        counts each as it is taken; kodoctl's own marks among dead letters are yielded and not counted.
+        """
         for one in messages:
             if self._subscription is not None:
                 if one.properties.get(properties.FOR, self._subscription) != self._subscription:
@@ -174,8 +179,8 @@ class LetterCount:
 
 
 def failures_of(headers: Mapping[str, str], *names: str) -> int:
-    """Number of failed runs by the headers of a message, `names`: the counters that count, all without them. A header
-    that is no number counts as 0.
+    """Number of failed runs by the headers of a message. `names`: the headers that count them; without names, the
+    headers of retrying and of backup levels. A header that is no number of up to 9 digits counts as 0.
     """
     values = (headers.get(name, "") for name in names or _FAILURES)
     return sum(int(one) for one in values if one.isascii() and one.isdigit() and len(one) <= _DIGITS)
@@ -190,7 +195,9 @@ def _joined(first: FailingGroup | None, second: FailingGroup) -> FailingGroup:
 
 
 def letter_causes(document: PeekDocument, *, ended: bool, count: LetterCount) -> LetterCauses:
-    """Causes in a document of `kodoctl peek`. `ended`: the time for reading was over; `count`: of the same messages."""
+    """Causes in a document of `kodoctl peek`. `ended`: reading ended early, by number or time; `count`: of the same
+    messages, all of them taken. The result lacks the figures of the lane, `entries` and `oldest`.
+    """
     causes: Counter[str] = Counter()
     tenants: Counter[str] = Counter()
     of_cause: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -258,8 +265,8 @@ def least_count(found: LetterCauses, entries: int, oldest: int | None) -> int:
 
 
 def tenant_share(found: LetterCauses, by: str) -> tuple[str, str] | None:
-    """(text, condition) about the tenant with half of the letters of several tenants or more. None: there is none, or
-    there are few letters. `by`: property of the tenants, "" if it is unknown.
+    """(text, condition) about the tenant that has at least half of the letters with a tenant. None: there is no such
+    tenant, only one tenant, or fewer than 10 such letters. `by`: property of the tenants, "" if it is unknown.
     """
     total = sum(letters for _, letters in found.tenants) + found.unlisted
     if len(found.tenants) < _SEVERAL or total < _FEW or found.tenants[0][1] < total * _MOST:
@@ -303,8 +310,8 @@ def _next_text(dues: Iterable[int], now: int, *, is_current: bool = True) -> lis
 
 
 def _clock(at: int, now: int) -> str:
-    """A time as text: without its day if that is today."""
-    text, (today, _, _) = time_text(at), time_text(now).partition(" ")
+    """A time as text: with seconds if it is within an hour, without its day if that is today."""
+    text, (today, _, _) = time_text(at, seconds=at - now < 3_600_000), time_text(now).partition(" ")
     return text.removeprefix(f"{today} ")
 
 
@@ -325,9 +332,9 @@ class FailingTenant:
 
 
 def failing_tenants(lanes: Iterable[tuple[LetterCauses, bool]], now: int, by: str) -> list[FailingTenant]:
-    """Returns the tenants with most messages that failed twice or more. Tenants with fewer than three such messages are
-    left out. `lanes`: lanes of a subscription, each with True if it has not changed since it was read; `now`: ms since
-    the epoch; `by`: property of the tenants, "" if it is unknown.
+    """Returns the tenants (at most three) with the most waiting messages that failed twice or more, most first. Tenants
+    with fewer than three such messages are left out. `lanes`: lanes of a subscription, each with True if it has not
+    changed since it was read; `now`: ms since the epoch; `by`: property of the tenants, "" if it is unknown.
     """
     read = list(lanes)
     groups: defaultdict[str, list[tuple[int, FailingGroup]]] = defaultdict(list)
@@ -361,5 +368,7 @@ def failing_tenants(lanes: Iterable[tuple[LetterCauses, bool]], now: int, by: st
 
 
 def tenant_text(by: str, tenant: str) -> str:
-    """A tenant with the name of the property by which the file tells tenants apart, "" if that is unknown."""
+    """A tenant after the name of its property, such as `uid u7`. `by`: property by which the file tells tenants apart,
+    "" if it is unknown: the text is then such as `tenant u7`.
+    """
     return f"{one_line(by, _LONGEST) or 'tenant'} {one_line(tenant, 80)}"

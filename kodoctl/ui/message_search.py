@@ -42,8 +42,8 @@ class LaneCopy(NamedTuple):
 @dataclass(slots=True)
 class SearchHit:
     """A message that a search found. `message`: its newest stored copy; `facts`: names of its facts that equal the
-    text, such as `key`; `copies`: all of its copies, as each subscription has them, in the order of the topology;
-    `longest_wait`: the longest wait that the file declares, in ms.
+    text, such as `key`; `copies`: its copies that the search found, as each subscription has them, in the order of the
+    topology; `longest_wait`: the longest wait that the file declares, in ms.
     """
 
     topology: str
@@ -54,8 +54,8 @@ class SearchHit:
     copies: list[LaneCopy] = field(default_factory=list)
 
     def add(self, fact: str, copies: Iterable[LaneCopy]) -> None:
-        """Adds a stored copy of the message: `copies` has one item for each subscription of its topic. `fact`: name of
-        the fact that equals the text.
+        """Adds a stored copy of the message, which becomes `message` unless it is older: `copies` has one item for each
+        subscription of its topic. `fact`: name of the fact that equals the text.
         """
         self.facts += [fact] * (fact not in self.facts)
         for one in copies:
@@ -64,7 +64,9 @@ class SearchHit:
             self.copies.append(one)
 
     def has_fact(self, name: str) -> bool:
-        """True if one of the facts has this name, whatever its case: a property, or a member of the payload."""
+        """True if one of the facts has this name, in upper or lower case: a property, or a member of the payload.
+        `name`: in lower case.
+        """
         return any(name in (fact.casefold(), fact.casefold().removeprefix("payload.")) for fact in self.facts)
 
     @property
@@ -88,10 +90,10 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """Result of a search. `read`: number of messages that were read; `complete`: all were; `missing`: topics that the
-    cluster does not have; `unread`: texts about entries that could not be read; `recorded`: the subscriptions with
-    audit records, as (topology, ground topic, subscription). `counted`: the text to which facts of the `hits` are
-    equal: the searched text, or its last word.
+    """Result of a search. `hits`: at most 50 (MOST_HITS); `read`: number of messages that were read; `complete`: all
+    were; `missing`: topics that the cluster does not have; `unread`: texts about entries that could not be read;
+    `recorded`: the subscriptions with audit records, as (topology, ground topic, subscription). `counted`: the text to
+    which facts of the `hits` are equal: the searched text, or its last word.
     """
 
     hits: tuple[SearchHit, ...]
@@ -105,10 +107,11 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class SearchText:
-    """A text that a person searches for. `condition`: the condition that the text is, None for another text;
-    `problems`: findings about a text that looks like a condition and is none. `value`: its last word, which counts if
-    nothing is equal to the text; `name`: the word before it in lower case, without words such as `no` and `number`:
-    `order` of `Order no. 4711`. Both are "" for a condition and for a single word.
+    """A text that a person searches for. `condition`: the condition that the text is, None for another text, such as
+    `true`, which reads no fact; `problems`: findings about a text that looks like a condition and is none. `value`: its
+    last word, which counts if nothing is equal to the whole text; `name`: the word before it in lower case, without
+    words such as `no` and `number`: `order` of `Order no. 4711`. Both are "" for a condition and for a single word;
+    `value` is also "" for a last word without a digit in a text that looks like a condition.
     """
 
     text: str
@@ -135,14 +138,16 @@ class SearchText:
         try:
             condition = parse(wanted, now)
         except ConditionError as problem:
-            return cls(wanted, None, problem.diagnostics if set(wanted) & set("=<>") else (), value, name)
+            if set(wanted) & set("=<>"):  # a field's name is no value to search for in its place
+                return cls(wanted, None, problem.diagnostics, value * any(map(str.isdigit, value)), name)
+            return cls(wanted, None, (), value, name)
         return cls(wanted, condition) if references(condition.root) else cls(wanted, None, (), value, name)
 
     @staticmethod
     def fact_of(text: str, letter: DeadLetter, names: Iterable[str], fair_by: str | None) -> str:
-        """Name of the fact of a message that is equal to `text`: its position, identity, key, or one of the properties
-        `names`; "" for none. The name `key` stands for the key. `fair_by`: property of the tenant, None: there are
-        none.
+        """Name of the first fact of a message that is equal to `text`: `key`, one of the properties `names` (`tenant`
+        for the property `fair_by`), `kodo-id`, `position` or `first position`; "" for none. `names`: properties to
+        compare, without that of the key; `fair_by`: property of the tenant, None: there are none.
         """
         given: Mapping[str, str | None] = {
             "key": letter.key,
@@ -154,9 +159,10 @@ class SearchText:
         return next((fact for fact, value in given.items() if value == text), "")
 
     def best(self, hits: Sequence[Sequence[SearchHit]]) -> tuple[str, tuple[SearchHit, ...]]:
-        """The text that counts, and its messages. `hits`: those of each of the texts. Of the last word's messages those
-        count in which it is the value of the name before it, if there are any; no others if the text looks like a
-        condition, as `kye = 1` does.
+        """(text, messages): the first of `texts` that has messages, and these; the whole text and () if none has.
+        `hits`: messages of each of `texts`, in their order. If the last word is the value of the name before it in some
+        of its messages, only these count; if the text looks like a condition, as `kye = 1` does, no others of the last
+        word count either.
         """
         for text, found in zip(self.texts, hits, strict=True):
             named = [one for one in found if self.name and text == self.value and one.has_fact(self.name)]
@@ -165,8 +171,8 @@ class SearchText:
         return self.text, ()
 
     def title(self, hits: Iterable[SearchHit], counted: str, most: int = MOST_HITS) -> str:
-        """Sentence about the number of messages that a search has. `counted`: the one of the texts to which they are
-        equal.
+        """Sentence about the number of messages that a search has. `counted`: the one of `texts` to which they are
+        equal; `most`: number of messages at which a search ends, so that there may be more.
         """
         every = list(hits)
         number = many(len(every), "message") if every else "No stored message"
@@ -182,7 +188,7 @@ class SearchText:
 
 def _last_words(text: str) -> tuple[str, str]:
     """(name, value): the last word of a text, and the one before it; the value is "" for a text of one word."""
-    words = [one for word in _WORDS.split(text) if (one := word.strip("\"'`.,;!?()"))]
+    words = [one for word in _WORDS.split(text) if (one := word.strip("\"'`.,;!?()<>="))]
     if not words or words[-1] == text:
         return "", ""
     *before, value = words

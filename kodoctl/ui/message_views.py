@@ -58,10 +58,10 @@ class MessageQuestion:
 class LaneMessages:
     """Messages of a lane that its subscription has not acknowledged. `topic`: with tenant and namespace; `level`,
     `state`: of the lane, None for the level of dead letters; `reader`: subscription on Pulsar that keeps the messages;
-    `ended`: the time for reading was over; `longest_wait`: ms, the longest that the file declares; `whole`: causes of
-    the lane, None if a condition chose some of its messages; `limit`: words for the limit of the file that holds them
-    back, "" for none; `tenant_by`: property of the tenants, "" for none; `tries`: those in the lane, None if failures
-    do not move messages on.
+    `document`: that of `kodoctl peek`; `ended`: reading ended early, by number or time; `longest_wait`: ms, the longest
+    that the file declares; `whole`: causes of the lane, None if a condition chose some of its messages; `limit`: words
+    for the limit of the file that holds them back, "" for none; `tenant_by`: property of the tenants, "" for none;
+    `tries`: those in the lane, None if failures do not move messages on.
     """
 
     topic: str
@@ -83,8 +83,8 @@ class LaneMessages:
         return lane_meaning(self.level, self.state)
 
     def facts(self, now: int) -> str:
-        """Words about the causes, the tries and the age of its messages at `now` (ms since the epoch); "" if they are
-        unknown, or a condition chose some of them.
+        """Words about the age of its messages at `now` (ms since the epoch), the number that a recall sent before and,
+        for waiting messages, their causes and tries; "" if nothing is known, or a condition chose some of the messages.
         """
         if self.whole is None:
             return ""
@@ -286,7 +286,8 @@ def history_sentence(document: Mapping[str, Any], subscription: str) -> str:
 
 def lane_commands(words: CommandWords, question: LaneQuestion, found: LaneMessages) -> list[str]:
     """Command lines for the messages of a lane: the first shows them; a second plans to send dead letters again, or an
-    action on messages that wait; ready lanes have none.
+    action on messages that wait; ready lanes have no second one. Raises KeyError for a topology that `words` does not
+    have.
     """
     chosen = ("--topic", found.ground, "--subscription", question.subscription)
     choice = ("--where", question.where)
@@ -306,7 +307,9 @@ def lane_commands(words: CommandWords, question: LaneQuestion, found: LaneMessag
 
 
 def export_command(words: CommandWords, question: LaneQuestion, found: LaneMessages) -> str:
-    """Command line that writes the messages of a lane to a file, as its page does."""
+    """Command line that writes the messages of a lane to the file TOPIC.jsonl, as its page does. Raises KeyError for a
+    topology that `words` does not have.
+    """
     return words.line_of_cluster("kodoctl peek", *_peeked(words, question, found), "--out", f"{question.topic}.jsonl")
 
 

@@ -50,8 +50,8 @@ def order_badges(lanes: Sequence[LaneStatus], now: int) -> Iterator[str]:
 
 
 def is_paused(lanes: Sequence[LaneStatus], now: int) -> bool:
-    """True if an order in force at `now` (ms since the epoch) pauses a lane of `lanes`, or a tenant in one. Orders that
-    workers cannot read do not count.
+    """True if an order in force at `now` (ms since the epoch) pauses the subscription of `lanes`, one of its lanes or a
+    tenant. Orders that workers cannot read do not count. `lanes`: lanes of one subscription.
     """
     orders = (order for lane in lanes if lane.steered for order in _active(lane.steered, now))
     return any(order.what is OverrideKind.PAUSE for order in orders)

@@ -53,10 +53,12 @@ class PlanLookup(Protocol):
         """Reads the history of a topology's namespace, and who holds its lease now. Blocks, and raises KodoctlError."""
 
     def read_drift(self) -> DriftReading:
-        """Compares the files with the cluster, and keeps the result for `last_drift`."""
+        """Compares the files, as they are now, with the cluster, keeps the result for `last_drift`, and returns it.
+        Blocks for as long as a plan takes, and raises KodoctlError.
+        """
 
     def last_drift(self) -> DriftReading | None:
-        """The drift that `read_drift` read last, None if it was not called yet. Reads nothing."""
+        """Result of the last `read_drift` that did not fail; None if there was none. Reads nothing."""
 
 
 def stopped_apply(topology: str, namespace: str, applies: Sequence[ApplyRow], holder: str) -> StoppedApply | None:

@@ -28,15 +28,16 @@ ReaderKey = tuple[str, str, str]
 
 
 def lane_key(topology: str, lane: LaneStatus) -> LaneKey:
-    """Key of a lane of the topology with this name."""
+    """Key of a lane of the topology with this name: (topology, topic, ground topic, subscription)."""
     return topology, lane.topic, *lane.reader
 
 
 class RatePoint(NamedTuple):
-    """Rates of a subscription's ready lanes in messages per second, at the time `at` (ms since the epoch). `waiting`:
-    messages that are due in lanes with workers, 0 if that is unknown; `delivered`: messages that these lanes delivered
-    since the broker loaded them, None: unknown; `handled`: rate of what workers handled, as LaneStatus.rate_handled;
-    `topics`: those of the lanes that were read, None if a rate is not steady.
+    """Rates of a subscription's ready lanes in messages per second, at the time `at` (ms since the epoch). `into`:
+    published to them; `out`: delivered by the broker; `handled`: handled by workers, as LaneStatus.rate_handled;
+    `waiting`: messages that are due in lanes with workers, 0 if that is unknown; `delivered`: messages that these lanes
+    delivered since the broker loaded them, None: unknown; `topics`: those of the lanes that were read, None if a rate
+    is not steady.
     """
 
     at: int

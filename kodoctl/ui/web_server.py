@@ -22,9 +22,9 @@ _GRACE_S: Final = 2  # for answers under way, at the end
 
 
 class ConsoleServer:
-    """Serves an ASGI application on a thread, from its construction until `close`. `port`: port to listen on, 0 for any
-    free one, as an attribute the real one; `address`: the URL with the token, without which the console refuses. Raises
-    UsageError (K036) if the port is taken.
+    """Serves an ASGI application on 127.0.0.1, on a thread, from its construction until `close`. `port`: port to listen
+    on, 0 for any free one, as an attribute the real one; `address`: the URL with the token, without which the console
+    refuses. Raises UsageError (K036) if it cannot listen on the port, such as one that is taken.
     """
 
     def __init__(self, application: ASGIApp, port: int = 0) -> None:

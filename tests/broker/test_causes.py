@@ -71,6 +71,7 @@ class Failures:
             consumer.stop()
 
 
+@pytest.mark.full
 def test_ten_thousand_failures_of_twelve_causes_are_a_dozen_lines_everywhere(workspace: Workspace) -> None:
     failures = Failures(workspace)
     file = failures.file

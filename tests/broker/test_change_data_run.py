@@ -91,11 +91,10 @@ def test_rows_of_before_and_changes_become_messages(setting: Setting) -> None:
 @pytest.mark.parametrize(
     ("step", "nth"),
     [
-        ("sent.", 700),
         ("received", 4),
         *(
             pytest.param(step, nth, marks=pytest.mark.full)
-            for step, nth in (("event.", 900), ("confirm", 2), ("confirmed.", 2))
+            for step, nth in (("sent.", 700), ("event.", 900), ("confirm", 2), ("confirmed.", 2))
         ),
     ],
 )
@@ -489,6 +488,7 @@ def test_a_slot_of_another_database_is_told_before_any_row_is_sent(setting: Sett
     assert setting.arrived() == []
 
 
+@pytest.mark.full
 def test_a_second_process_waits_and_takes_over(setting: Setting) -> None:
     setting.finish()
     with setting.run() as first, setting.run() as second:

@@ -177,7 +177,7 @@ def test_waiting_lanes_name_cause_tenant_limit_and_the_next_try(workspace: Works
                 producer.flush()
                 eventually(lambda: "L1 retrying 4" in ui.get("/lanes"))  # else partitions decide who has the quota
             quota = r"L1 blocking 8 .*?over its quota 8/h \(all of mega\)"
-            tried = r"next try at (\S+ )?\d\d:\d\d UTC"
+            tried = r"next try at (\S+ )?\d\d:\d\d(:\d\d)? UTC"
             tries = "Each failed at least 2 times, 2 tries left, then dead letters"
             failing = rf"4 messages of uid acme keep failing with ConnectionError: no route to acme .*?{tries}; {tried}"
             eventually(lambda: re.search(rf"{quota}; {tried}", ui.get("/lanes")))

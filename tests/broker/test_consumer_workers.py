@@ -95,6 +95,7 @@ def _worst(times: list[float]) -> float:
     )
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
 def test_four_workers_keep_one_limit_also_when_one_is_killed_and_lose_nothing(
     broker: Broker, tenant: str, tmp_path: Path

@@ -60,6 +60,7 @@ def test_loss_and_doubt_are_exit_codes_and_every_run_has_its_id(spark, workspace
     assert told.out.splitlines()[-1] == f"run: {run}"
 
 
+@pytest.mark.full
 def test_with_the_keys_of_the_platform_a_strangers_mark_proves_no_loss(spark, workspace, monkeypatch):
     def marked(traffic):
         count = {"seq_run": "f" * 15, "seq_partition": 0, "seq_high": 9, "seq_end": True}

@@ -318,7 +318,9 @@ def by_bank(spark, landing: Landing) -> int:
     return sum(one.messages for one in failures if one.cause == BANK)
 
 
-@pytest.mark.parametrize("first", [True, False], ids=["first", "further"])
+@pytest.mark.parametrize(
+    "first", [pytest.param(True, id="first"), pytest.param(False, id="further", marks=pytest.mark.full)]
+)
 def test_what_is_of_no_day_is_counted_on_none_and_once(spark, landing, expansion, first):
     if not first:
         land(landing, 0, *batches()[0])

@@ -229,6 +229,7 @@ def test_a_sender_that_chooses_thousands_of_days_ends_no_rollup(spark, landing, 
     assert sum(one["arrivals"] for one in sums(spark, landing)[0].values()) == many + 2
 
 
+@pytest.mark.full
 def test_the_command_shows_lanes_and_tenants_and_lines_for_machines(spark, landing, file):
     def run(*arguments):
         return run_main("pipeline", "rollup", str(file), "--landing", str(landing.root.local.parents[1]), *arguments)

@@ -97,6 +97,7 @@ def test_every_message_is_read_once_however_the_ledgers_are_cut(
     eventually(lambda: not kept.admin("GET", stats)["subscriptions"])  # nothing is left on the broker
 
 
+@pytest.mark.full
 def test_filters_spare_reading(source: SparkSession, kept: Workspace, tmp_path: Path) -> None:
     for local in ("a", "b"):
         kept.make_topic(local, 2)

@@ -73,6 +73,7 @@ def test_a_landing_in_a_store_counts_what_is_committed_and_sweeps_what_nobody_wo
     assert all(name.startswith("land/trade/base/") for name in store.names("land"))
 
 
+@pytest.mark.full
 def test_of_two_writers_at_once_each_batch_counts_for_one(store: ObjectStore) -> None:
     place = f"s3a://{BUCKET}/both"
 

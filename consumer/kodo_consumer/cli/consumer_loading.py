@@ -21,7 +21,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class HandlerChoice:
-    """A handler, as MODULE:FUNCTION, and the subscription that it is for. None: the file leaves no choice."""
+    """A handler, as MODULE:FUNCTION, and the ground topic and the subscription that it is for. None for either: the
+    only one that the topology file leaves.
+    """
 
     handler: str
     topic: str | None = None
@@ -30,8 +32,8 @@ class HandlerChoice:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerChoice:
-    """The consumers that a command line names: `consumers` of a program, as MODULE:NAME; or `handlers` for
-    subscriptions of the file `topology`. `lanes`: none, one selection for all of them, or one for each.
+    """The consumers that a command line names: either `consumers` of a program, each as MODULE:NAME, or `handlers` for
+    subscriptions of the file `topology`. `lanes`: selections of lanes: none, one for all consumers, or one for each.
     """
 
     consumers: tuple[str, ...] = ()
@@ -49,7 +51,8 @@ class ConsumerChoice:
         lanes: Sequence[str],
     ) -> ConsumerChoice:
         """Choice by the arguments of a command line: with `handlers`, `targets` is the topology file, and handlers,
-        topics and subscriptions belong together by their order; without, `targets` are consumers. Raises UsageError.
+        topics and subscriptions belong together by their order (one topic counts for all; a single handler needs no
+        topic and no subscription); without, `targets` are consumers. Raises UsageError.
         """
         count = len(handlers) or len(targets)
         if len(lanes) not in (0, 1, count):
@@ -80,7 +83,9 @@ class ConsumerChoice:
         return len(self.consumers) or len(self.handlers)
 
     def loaders(self, place: ConnectionOptions) -> list[Callable[[], Consumer]]:
-        """Functions that load the consumers, in their order."""
+        """Functions that load the consumers, in their order, and raise KodoctlError; `lanes` are not applied. `place`:
+        for `handlers` only, because a program's consumers have their own connection.
+        """
         if self.consumers:
             return [partial(_load_named, name) for name in self.consumers]
         return [partial(_load_for_handler, self.topology, choice, place) for choice in self.handlers]
@@ -108,9 +113,9 @@ def _match_handlers(
 def ready_consumers(
     choice: ConsumerChoice, place: ConnectionOptions, port: int | None, *, worker: int = 0, workers: int = 1
 ) -> list[Consumer]:
-    """Returns the loaded consumers of one worker process of a group, each with a port of its own; the ports of a
-    process follow those of the one before. `worker`: number of the process, from 0; `workers`: size of the group.
-    `port`: the first port; None: that of the settings, 0: any free one. Raises KodoctlError.
+    """Returns the loaded consumers of one worker process of a group, each with a port of its own in its settings: the
+    ports of a process follow those of the process before. `worker`: number of the process, from 0; `workers`: size of
+    the group. `port`: the first port; None: that of the settings, 0: any free one. Raises KodoctlError.
     """
     consumers = load_consumers(choice, place)
     for number, consumer in enumerate(consumers, worker * len(consumers)):

@@ -29,9 +29,10 @@ _FLAGS: Final = ("env", "context", "admin_url", "broker_url", "token_file", "tls
 def release_waiting(
     policy: Policy, order: Override, of: Mapping[str, str], place: ConnectionOptions, *, because: str
 ) -> None:
-    """Runs `kodoctl waiting release`, as a child process, for the messages that wait because of a limit; ends this
-    process with its exit code if that is not 0. Ctrl-C is left to the child. Only prints a note if no lane can have
-    such messages. `of`: see `release_command`.
+    """Runs `kodoctl waiting release`, as a child process, for the messages that wait because of the limit of `order`,
+    and waits for its end; if its exit code is not 0, ends this process with that code. Ctrl-C is left to the child.
+    Only prints a note if no lane can have such messages. `of`: the command's arguments by `topology`, `topic` and
+    `subscription`; `because`: reason for the record.
     """
     lanes = lanes_of_waits(policy, order)
     if not lanes:
@@ -71,8 +72,9 @@ def limit_of(policy: Policy, order: Override) -> Limit:
 
 
 def condition_of(policy: Policy, order: Override) -> str:
-    """Condition, for `--where`, of the messages that wait because of the limit of an order: those with the order's
-    value, or without one those whose value has no limit of its own.
+    """Condition for `--where` of `kodoctl waiting release`: messages that wait because of a limit, whichever it is,
+    with the value that the order names; if it names none, with any value that has no limit of its own in the file. If
+    the order's limit has no property, the condition is for all messages that wait because of a limit.
     """
     over = f"reason = {_text(OVER_LIMIT_REASON)}"
     if not order.by:

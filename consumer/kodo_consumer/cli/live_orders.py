@@ -29,15 +29,17 @@ _FILLS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LiveOrders:
-    """Live orders of a subscription. `policy`: of the subscription by the file; `store`: orders on the cluster."""
+    """Live orders of a subscription: instructions of people to running workers, each with an end. `policy`: policy of
+    the subscription by the file; `store`: orders on the cluster.
+    """
 
     policy: Policy
     store: OverrideStore
 
     @property
     def limits(self) -> list[tuple[str, str, str, str, str]]:
-        """Limits of the file that an order may change: kind, property ("": one limit for all), lanes ("": all), title, and
-        the value by the file.
+        """Limits of the file that an order may change, each as (kind, property or "" for one limit of all, lanes or ""
+        for all lanes, title, value by the file), all texts.
         """
         from kodo_consumer.core.values.limit_policy import kind_of, title_of
 
@@ -53,8 +55,8 @@ class LiveOrders:
             raise cannot(reason)
 
     def check_level(self, to: str) -> None:
-        """Raises UsageError (K780), which names the levels of the topic, if `to` is the name of no level at all: the
-        order itself would name every level that any topic may have.
+        """Raises UsageError (K780), which names the levels of the topic, if `to` is the name of no level that any topic
+        may have. The error of the order itself would name all of those.
         """
         from kodo_consumer.core.upkeep.move_orders import why_no_level
         from kodoctl.topology.names import Level
@@ -65,8 +67,9 @@ class LiveOrders:
     def give(
         self, order: Override, check: Callable[[tuple[Override, ...]], object] = lambda _: None
     ) -> tuple[Override, ...]:
-        """Stores an order on the cluster, and returns all orders in force. `check` gets all orders that would be in
-        force, at each try to store them, and raises if they conflict. Raises UsageError, ClusterError.
+        """Stores an order on the cluster, in place of one about the same subject (`Override.concerns`), and returns all
+        orders in force. `check` gets all orders that would be in force, at each try to store them, and raises if they
+        conflict. Raises UsageError, ClusterError.
         """
         from kodoctl.protocol.overrides import active_overrides
 
@@ -79,8 +82,8 @@ class LiveOrders:
         return self.store.change(add_order, now_ms())
 
     def take_back(self, concerns: tuple[str, ...]) -> tuple[Override, ...]:
-        """Takes the order of this subject (`Override.concerns`) back, and returns the others in force. Raises UsageError
-        (K780) if there is none, ClusterError.
+        """Removes the order about this subject (`Override.concerns`) from the cluster, and returns the others in force.
+        Raises UsageError (K780) if there is none, ClusterError.
         """
         if all(order.concerns != concerns for order in self.store.read(now_ms())):
             raise cannot("there is no such order; `kodo-consumer steer` shows those in force")
@@ -88,7 +91,9 @@ class LiveOrders:
         return self.store.change(gone, now_ms())
 
     def notes(self, order: Override) -> list[str]:
-        """Lines about the consequences of an order that is given."""
+        """Lines of text for people about the consequences of an order: of a move the shares of the level, of a pause of
+        a tenant a warning if its messages can fill the look-ahead; often none.
+        """
         from kodo_consumer.core.upkeep.move_orders import share_lines
 
         if order.what is OverrideKind.MOVE:
@@ -123,8 +128,8 @@ def open_orders(topology: str, topic: str, subscription: str, place: ConnectionO
 
 
 def new_order(what: OverrideKind, lasting: str, why: str, **details: str) -> Override:
-    """Makes an order that begins now. `lasting`: duration such as `1h`; `details`: fields of `Override`. Raises
-    UsageError (K780).
+    """Makes an order that begins now, and stores nothing. `lasting`: duration such as `1h`; `why`: reason for people,
+    cut to 200 characters; `details`: other fields of `Override`. Raises UsageError (K780) if the order is invalid.
     """
     try:
         span = int(Duration.parse(lasting))
@@ -138,7 +143,7 @@ def new_order(what: OverrideKind, lasting: str, why: str, **details: str) -> Ove
 
 
 def cannot(detail: str) -> UsageError:
-    """The error of an order that cannot be given."""
+    """Returns the error K780 of an order that cannot be given; the caller raises it."""
     return UsageError(error("K780", "invalid live order", detail))
 
 

@@ -49,8 +49,8 @@ class MessageArguments:
 
 
 class EncodedMessage(NamedTuple):
-    """A message whose payload its topic allows; its size is not checked yet. `line`: see TypedMessage; `id`: its
-    identity; `payload`: encoded, None: a tombstone.
+    """A message whose payload its topic allows; its size is not checked yet. `line`: its line in the input, from 1; 0:
+    the whole input is one message. `id`: its identity; `payload`: encoded, None: a tombstone.
     """
 
     line: int
@@ -109,8 +109,9 @@ def size_findings(
     *,
     has_file: bool = True,
 ) -> list[tuple[int, Diagnostic]]:
-    """Findings about messages that are larger than `limit` bytes, each with the line of its message. `limit` 0: there
-    is none, and so no finding. `has_file`: a topology file was named, so that messages go compressed as it declares.
+    """Findings about messages that have more than `limit` bytes with their properties, even compressed as `target`
+    allows, each with the line of its message. `limit` 0: there is none, and so no finding. `has_file`: a topology file
+    was named; else each finding advises to name one, because its compression may help.
     """
     advice = "" if has_file else "; --topology FILE compresses as the file declares"
     form, properties, key = validator_of(target, limit), arguments.properties, arguments.key or ""
@@ -140,7 +141,8 @@ def send_messages(
     producer: Producer, messages: Sequence[EncodedMessage], arguments: MessageArguments
 ) -> tuple[list[SendOutcome], bool]:
     """Sends the messages, closes the producer, and returns the outcome of each message in order, and whether Ctrl-C
-    interrupted. After an interrupt, or an error of the cluster, no further message is sent.
+    interrupted. After an interrupt, or an error of the cluster, no further message is sent; after a message that the
+    producer refuses the others are.
     """
     receipts: SimpleQueue[tuple[int, Receipt]] = SimpleQueue()
     posted: dict[int, EncodedMessage] = {}  # by index: these may have been stored

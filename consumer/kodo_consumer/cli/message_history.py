@@ -34,7 +34,7 @@ class SearchedTopic:
 
 class FoundMessage(NamedTuple):
     """A stored message of a searched topic. `id`: `ledger:entry:partition:batch index`. `publish_time`: ms since the
-    epoch. `acknowledged`: by the subscription.
+    epoch. `acknowledged`: by the subscription, a dead letter by the one that holds dead letters.
     """
 
     topic: str
@@ -51,7 +51,8 @@ class Hop:
     """Stay of the message in one topic. Times are ms since the epoch. `place`: the topic's name for people; `at`: when
     the message came there. `ended`: the event of the audit record about its end, "" without one; `rule`, `target`,
     `run` and the fields `ended_…` are of the same record. `stored`: the message itself was found. `postponed`:
-    times that a handler postponed it, 0: never. `left`: words for the end of the stay, "" while it lasts.
+    times that a handler postponed it, 0: never. `attempts`: times that it had been put back to wait before, by state
+    (such as `retrying`). `left`: words for the end of the stay, "" while it lasts.
     """
 
     place: str
@@ -80,7 +81,7 @@ class Hop:
 
     @property
     def waits(self) -> str:
-        """Words for how often the message was put back to wait until then; "" for never."""
+        """Words for how often the message had been put back to wait before this stay; "": never."""
         counts = [f"{_times(count)} in {state}" for state, count in self.attempts.items()]
         counts += [f"{_times(self.postponed)} by its handler"] if self.postponed else []
         return f"put back to wait {', '.join(counts)}" if counts else ""
@@ -139,8 +140,9 @@ class Search:
         self.names |= known
 
     def hops(self) -> list[Hop]:
-        """Hops of the message in the order of their times, from stored messages and from audit records. Those between
-        two recalls are in the order of their numbers, which begin anew with each recall: clocks of workers may differ.
+        """Hops of the message in the order of their times, from stored messages and from audit records. Between two
+        recalls the hops are in the order of their hop numbers, which begin anew with each recall: clocks of workers may
+        differ.
         """
         # a record of an end replaces that of the same message in the inbox
         in_order = sorted(self._records.values(), key=lambda record: record.event is not Event.STORED)
@@ -269,6 +271,10 @@ _ATTEMPTS: Final = {
 }
 
 
+_RULES: Final = {"escalated": " because its tries were used up"}
+"""Words for rules whose name does not explain them."""
+
+
 def _recorded_end(hop: Hop) -> str:
     """Words for the end of a stay by its audit record."""
     if hop.ended == Event.MOVED:
@@ -277,7 +283,7 @@ def _recorded_end(hop: Hop) -> str:
         end = "died"
     else:
         end = f"{hop.ended}{f' to {hop.target}' if hop.target else ''}"
-    rule = "" if hop.rule == hop.ended else f" by rule {hop.rule}"
+    rule = "" if hop.rule == hop.ended else _RULES.get(hop.rule, f" by rule {hop.rule}")
     return f"{end}{rule}{f': {hop.ended_reason}' if hop.ended_reason else ''}"
 
 
@@ -339,8 +345,8 @@ def lines(document: Mapping[str, Any], clock: Callable[[int], str]) -> Iterator[
 
 
 def level_lines(levels: Mapping[str, Any]) -> Iterator[str]:
-    """Lines for people about the level of the message's tenants: who moved them, and until when. `levels`: see
-    `tenant_levels`.
+    """Lines for people about the level of the message's tenants: who moved them, and until when; often none. `levels`:
+    result of `tenant_levels`.
     """
     if levels["unknown"]:
         yield f"live orders cannot be read: {levels['unknown']}"
@@ -357,7 +363,8 @@ def tenant_levels(
     policy: Policy, tenants: Iterable[str], orders: Iterable[Override], unknown: str = ""
 ) -> dict[str, Any]:
     """Levels that tenants have now, as JSON: `exclusive` (level by tenant, of exclusive levels in the file), `moves`
-    (the moves in force of these tenants) and `unknown` (why the live orders cannot be read; "" if they could be).
+    (the moves of these tenants among `orders`, the live orders in force) and `unknown` (the argument: why the live
+    orders cannot be read; "" if they could be).
     """
     names = list(tenants)
     own = {tenant: level.value for tenant in names if (level := policy.exclusive.own_level(tenant)) is not None}

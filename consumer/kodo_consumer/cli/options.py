@@ -38,8 +38,9 @@ class LogOptions:
     log_format: LogFormat | None = None
 
     def apply(self, *, worker: int | None = None) -> None:
-        """Sets up the log of this process. An option that is given comes before the logging of the program. `worker`:
-        see set_up_logging. Raises KodoctlError for settings that cannot be read.
+        """Sets up the log of this process. If an option is given, this replaces a log output that the program has set
+        up; without an option that output stays. `worker`: number of the worker process, from 1, which each entry has;
+        None: there is only one. Raises KodoctlError for settings that cannot be read.
         """
         from kodo_consumer.runtime.settings import read_settings
 

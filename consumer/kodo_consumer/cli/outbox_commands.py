@@ -215,7 +215,9 @@ def hold(ids: Ids = None, all_rows: All = False, limit: Limit = 1_000, *, choice
 
 
 def at_limit(count: int, limit: int) -> str:
-    """Addition to the report of a change, as a text, where --limit may have left rows out; else ""."""
+    """Text to add to the report of a changing command if `count` has reached `limit`, so that --limit may have left
+    rows out; else "".
+    """
     return " (--limit: others may be left)" if count >= limit else ""
 
 

@@ -24,7 +24,12 @@ Lane = Annotated[str | None, typer.Option("--lane", help="A lane, such as L1/ret
 Tenant = Annotated[str | None, typer.Option("--tenant", help="A value of fair_by.", metavar="NAME")]
 For = Annotated[str, typer.Option("--for", help="How long, 30 days at most.", metavar="DURATION")]
 Reason = Annotated[str, typer.Option("--why", help="Reason, shown to others.", metavar="TEXT")]
-Release = Annotated[bool, typer.Option("--release", help="Release at once what waits elsewhere because of the limit.")]
+Release = Annotated[
+    bool,
+    typer.Option(
+        "--release", help="Release at once the messages that wait elsewhere because of this or another limit."
+    ),
+]
 Back = Annotated[bool, typer.Option("--back", help="Take the order back.")]
 
 

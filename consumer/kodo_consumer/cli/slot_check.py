@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 def check_slots(
     ground: GroundTopic, subscription: Subscription, orders: Iterable[Override], new: Override
 ) -> list[str]:
-    """Returns a line of text for each part of the new order that has no effect. Raises UsageError with all conflicts if
-    the slots of the file and of all orders contradict each other.
+    """Returns a line of text for each part of the order `new` that has no effect. `orders`: all orders that are to be
+    in force, `new` among them. Raises UsageError with all conflicts if the slots of the file and of these orders
+    contradict each other.
     """
     groups = slots_with(ground, subscription, orders)
     total = total_slots(subscription) or ADAPTIVE_SLOTS
@@ -35,7 +36,9 @@ def check_slots(
 
 
 def slots_with(ground: GroundTopic, subscription: Subscription, orders: Iterable[Override]) -> list[DeclaredSlots]:
-    """Returns the declared slots of the file as the orders change them, and the slots that only orders declare."""
+    """Returns the declared slots of the file as the orders change them, and the slots that only orders declare. Orders
+    of other kinds, and for lanes that the subscription lacks, have no effect.
+    """
     found = {one.path[1]: one for one in declared_slots(ground, subscription) if one.lanes}
     for order in orders:
         bounds = SlotBounds.parse(order.to) if order.what is OverrideKind.SLOTS else None

@@ -39,7 +39,9 @@ def argument_error(detail: str) -> Diagnostic:
 
 
 def parse_properties(texts: Iterable[str]) -> tuple[dict[str, str], list[Diagnostic]]:
-    """Properties of texts `NAME=VALUE`, and findings about all other texts and about names that are given twice."""
+    """Properties of texts `NAME=VALUE`, and findings about all other texts and about names that are given twice, whose
+    first value counts.
+    """
     properties: dict[str, str] = {}
     findings = []
     for text in texts:
@@ -68,8 +70,9 @@ def parse_event_time(text: str) -> int:
 
 
 def findings_by_line(findings: Iterable[tuple[int, Diagnostic]]) -> list[Diagnostic]:
-    """Each different finding once, in the order of first lines; its detail begins with the lines that it is about.
-    `findings`: with their lines; 0: a finding about no line, which stays as it is.
+    """Each different finding once, in the order in which they first come; its detail then begins with the lines that it
+    is about. `findings`: findings, each with its line, ascending for equal ones; 0: a finding about no line, which
+    stays as it is.
     """
     lines: dict[Diagnostic, list[int]] = {}
     for line, finding in findings:

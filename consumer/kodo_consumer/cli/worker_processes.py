@@ -90,7 +90,9 @@ def _policies(choice: ConsumerChoice, surroundings: Environment) -> list[Policy]
 
 
 def run_member(asked: WorkerCommand, member: GroupMember) -> None:
-    """Runs one worker in its own process, and ends this process with the exit code."""
+    """Runs one worker until it ends, then ends this process with the exit code: only for a process that was started as
+    a worker of a group. `member`: its number, from 0, and the size of the group.
+    """
     prepare_streams()
     try:
         _run(asked, member)

@@ -344,8 +344,8 @@ def _wait_in_broker(envelope: Envelope, due: int, policy: Policy, now: int, why:
 
 
 def _postpone(envelope: Envelope, due: int, reason: str, policy: Policy, now: int) -> Decision:
-    """Moves to where the message waits, without counting an attempt. Where order is kept it waits in memory, and with it
-    its key.
+    """Moves to where the message waits, without counting an attempt. Where order is kept it waits in memory, and with
+    it its key.
     """
     delay = _clamp(due - now, policy)
     headers = envelope.headers.replace(postponed=min(envelope.headers.postponed + 1, MAX_POSTPONED))
@@ -360,8 +360,9 @@ def _postpone(envelope: Envelope, due: int, reason: str, policy: Policy, now: in
 
 
 def postpone_target(level: Level, state: State, policy: Policy) -> Target | None:
-    """Topic where a postponed message of a lane waits: on a backup level its own; else that of the first state that has
-    one of its own waiting state, PENDING, RETRYING and BLOCKING. None: there is none.
+    """Topic where a postponed message of a lane (`level`, `state`) waits. On a backup level: the level's own topic.
+    Else the topic of the first state that has one, of the lane's own state if it is a waiting state, then PENDING,
+    RETRYING and BLOCKING, in the same level (of L1 for a draining level). None: there is none.
     """
     if level.is_backup:
         return policy.targets.get((level, State.READY))

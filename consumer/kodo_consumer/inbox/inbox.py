@@ -59,9 +59,9 @@ class Inbox:
             raise unusable(self._engine.url, problem) from None
 
     def open(self, broker: Broker, policy: Policy, clock: Clock | None = None) -> InboxBroker:
-        """Returns a broker whose lanes store messages here, and deliver them from here. `policy`: of the subscription to
-        which the rows belong. `clock`: of a test that calls `turn` itself; None: a thread does so. Raises KodoctlError
-        as `check` does.
+        """Returns a broker whose lanes store the messages that `broker` delivers in this inbox, and deliver them to
+        handlers from there. `policy`: of the subscription to which the rows belong. `clock`: for a test that calls
+        `turn` of the broker itself; None: a thread does so. Raises KodoctlError as `check` does.
         """
         self.check()
         waits = policy.audit is not None and policy.audit.wait

@@ -50,8 +50,8 @@ _MARGIN: Final = 1.0  # seconds before the end of a claim from which on none of 
 
 class InboxBroker:
     """Implementation of kodo_consumer.core.values.broker.Broker around another one. `keep`: ms for which done rows are
-    kept; `intake`: None: messages have no tenants and no records. `clock`: of a test that calls `turn` and `end`
-    itself; None: a thread does. `backlog`: rows that are to do, as last counted.
+    kept; `intake` None: rows have no tenants, and messages need no audit records. `clock`: for a test that calls `turn`
+    and `end` itself; None: a thread does. `backlog`: rows that are to do, as counted last.
     """
 
     def __init__(
@@ -96,7 +96,10 @@ class InboxBroker:
         self._broker.report_to(on_broken, on_alarm)
 
     def open(self, request: LaneRequest, sink: LaneSink) -> LaneReader:
-        """Opens a lane of the topic and of its rows. Raises ClusterError as the broker does."""
+        """Opens a lane on the topic, whose messages become rows, and returns its reader, which delivers rows to `sink`
+        (a ClaimSink). The first call also opens the publisher of audit records, if there are any, and starts the
+        thread. Raises ClusterError as the broker does.
+        """
         if not self._lanes:
             self._intake.open(self._broker, request.consumer_name, self._bell.set)
         records = request.records and self._intake.records is not None  # else the broker must not show any
@@ -126,7 +129,7 @@ class InboxBroker:
 
     def close(self) -> None:
         """Marks the last rows as done, releases all claims (neither if its thread does not end within 5 s), and closes
-        the broker.
+        the publisher of audit records and the broker around which this one is.
         """
         self._over.set()
         self._bell.set()
@@ -164,8 +167,9 @@ class InboxBroker:
                 self._bell.wait(_LOOK)
 
     def turn(self) -> bool:
-        """Stores received messages, marks rows as done, renews claims and delivers rows. Returns False if there was
-        nothing to do. Raises SQLAlchemyError; the next turn then does the same again.
+        """Stores received messages, marks rows as done, renews claims, delivers rows, and deletes old done rows, each
+        as far as it is due. Returns False if it stored, marked and delivered nothing. Raises SQLAlchemyError; the next
+        turn then does the same again.
         """
         now = self._clock.now()
         busy = self._finish()

@@ -32,7 +32,8 @@ UNHANDLED = (InboxStatus.DEAD, InboxStatus.DISCARDED, InboxStatus.DISCARDING)
 @dataclass(frozen=True, slots=True)
 class InboxFilter:
     """Filter of rows: a row must meet all conditions; a field that is None or () sets none. Without any condition all
-    rows are chosen. `subscription`: its full name. `cause`: text that the reason contains.
+    rows are chosen. `subscription`: its full name; `topic`: full name of the topic from which the message was received.
+    `cause`: text that the reason contains.
     """
 
     ids: tuple[int, ...] = ()

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class InboxIntake:
-    """Intake of one worker's inbox. `tenant_of`: tenant by properties and key; `records`: None if messages need no audit
-    records before they are acknowledged. One thread calls its methods.
+    """Intake of one worker's inbox. `tenant_of`: returns the tenant of a message by its properties and key; `records`:
+    None if messages need no audit records before they are acknowledged. One thread calls its methods.
     """
 
     def __init__(self, store: InboxStore, tenant_of: TenantOf = no_tenant, records: InboxRecords | None = None) -> None:

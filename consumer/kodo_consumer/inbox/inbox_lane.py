@@ -85,8 +85,9 @@ class InboxLane:
         return self.reader.seconds_since_empty()
 
     def acknowledge(self, tokens: Sequence[object], tickets: Sequence[int] = ()) -> None:
-        """Queues rows to be marked as done. `tickets`: of the rows whose result the worker awaits, in the order of
-        `tokens`; the sink gets the result when the database has marked the row, or another worker has claimed it.
+        """Queues rows to be marked as done. `tickets`: one for each of `tokens`, in their order, if the worker awaits
+        results; the sink gets a ticket as confirmed when the database has marked the row, and as unknown if another
+        worker has claimed it.
         """
         ended = zip_longest(tokens, tickets, fillvalue=0)
         self.ended.extend((token, ticket) for token, ticket in ended if isinstance(token, InboxToken))
@@ -133,9 +134,9 @@ class InboxLane:
     # ---- the inbox
 
     def on_renewed(self, rows: AbstractSet[int], until: float) -> AbstractSet[InboxToken]:
-        """Lets the messages of these rows start until a moment (monotonic seconds), and drops the messages of others:
-        another worker has claimed them. Returns the tokens of further messages that it dropped, to keep the order of
-        keys: their rows have to be given back.
+        """Lets the messages of `rows` (ids), whose claims were renewed, start until a moment (monotonic seconds), and
+        drops the unstarted messages of other rows, because another worker has claimed these. Returns the tokens of
+        further messages that it dropped only to keep the order of keys: the caller has to give their rows back.
         """
         mine = {row: token for row, token in self.unfinished.items() if token.claim == self.claim}
         lost = {token for row, token in mine.items() if row not in rows}
@@ -158,7 +159,9 @@ class InboxLane:
         return [self.received[place] for place in range(min(len(self.received), self.request.batch))]
 
     def on_stored(self, deliveries: Sequence[Delivery]) -> None:
-        """Acknowledges the first received messages on the topic, because they are stored."""
+        """Removes the first received messages, as many as `deliveries`, because they are stored, and acknowledges
+        `deliveries` on the topic unless the lane is closed.
+        """
         for _ in deliveries:
             self.received.popleft()
         with self._lock:

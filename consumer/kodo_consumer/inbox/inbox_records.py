@@ -1,5 +1,5 @@
-"""Audit records of messages that the inbox has stored. A message is acknowledged only after the receipt of its record, so
-the audit knows of each acknowledged message that it is in the inbox, until a record says how it ended.
+"""Audit records of messages that the inbox has stored. A message is acknowledged only after the receipt of its record,
+so the audit knows of each acknowledged message that it is in the inbox, until a record says how it ended.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _SILENCE: Final = 75.0  # seconds without a receipt after which the publisher is
 
 
 class InboxRecords:
-    """Records of one worker's inbox, numbered from 1 without a hole: the caller publishes more only after all receipts.
-    One thread calls all methods but `on_receipts`.
+    """Audit records of one worker's inbox, numbered from 1 without a gap: the caller publishes more only after all
+    receipts. One thread calls all methods but `on_receipts`.
     """
 
     def __init__(self, policy: Policy, clock: Clock) -> None:
@@ -48,7 +48,9 @@ class InboxRecords:
         return not self._out
 
     def open(self, broker: Broker, run: str, ring: Callable[[], object]) -> None:
-        """Opens the publisher. `ring` is called when a receipt has come. Raises ClusterError."""
+        """Opens the publisher for the records of the worker's run `run`. `ring` is called, on any thread, when receipts
+        have come. Raises ClusterError.
+        """
         self._run = run + RUN
 
         def on_receipts(receipts: Sequence[tuple[int, Receipt]]) -> None:
@@ -63,7 +65,9 @@ class InboxRecords:
             self._publisher.close()
 
     def publish(self, ends: Sequence[tuple[str, Delivery, Event]]) -> None:
-        """Publishes records: of each the topic, the message and the event."""
+        """Publishes a record for each of `ends`: (topic, message, event of the record). Returns at once; `is_settled`
+        says when all have receipts. Call it only while all earlier ones have.
+        """
         wall, records = self._clock.wall(), list[Record]()
         for topic, one, event in ends:
             self._number += 1
@@ -88,8 +92,9 @@ class InboxRecords:
                     self._again_at = min(self._again_at, self._clock.now() + _PAUSE)
 
     def settle(self) -> str:
-        """Publishes all records without a receipt again, 1 s after the broker refused one, or after 75 s of silence.
-        Returns the reason of the refusal; "" if there is none, or if it is too early.
+        """Publishes all records without a receipt again, if the broker did not confirm one 1 s ago or earlier, or by a
+        new connection after 75 s of silence. Returns the broker's reason; "" if it gave none, or if it is too early and
+        nothing is done.
         """
         with self._lock:
             reason, waiting = self._refusal, list(self._out.values())

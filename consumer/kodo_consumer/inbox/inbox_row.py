@@ -12,8 +12,9 @@ from kodoctl.protocol.audit_records import Event
 
 
 class InboxToken(NamedTuple):
-    """Token by which a worker acknowledges a row. It prints as the token of the message on its topic. `end`: how the
-    message ended, and why. `discarded`: reason for which a person discards it unhandled; empty: it is to be handled.
+    """Token by which a worker acknowledges a row. It prints as the token of the message on its topic. `end`: the event
+    by which the message ended, and the reason. `discarded`: reason for which a person discards it unhandled; empty: it
+    is to be handled.
     """
 
     row: int
@@ -43,9 +44,9 @@ class ClaimedRow(NamedTuple):
 
 
 def name_of_row(topic: str, delivery: Delivery) -> str:
-    """Name that a repeat of the message has as well, hashed to 64 characters. Repeats of a first delivery have its
-    identity; those of a message that a worker moved or a recall sent have its position, because other copies of it are
-    no repeats.
+    """Name of the message's row, 64 characters of a hash, which a repeat of the message has as well. It is made from
+    the topic and, before the first move or recall, the identity of the message; after one, or with broken headers, its
+    position, because other copies of it are no repeats.
     """
     try:
         headers = read_headers(delivery.properties)
@@ -74,8 +75,8 @@ def head_of(delivery: Delivery) -> str:
 
 
 def delivery_of(row: ClaimedRow, claim: str) -> Delivery:
-    """The message of a row that was claimed as `claim`, as it was received. Its entry differs for each time that a person
-    had the row handled again, because a worker drops repeats of what it has just done.
+    """The message of a row that was claimed as `claim`, as it was received. Its entry differs for each time that a
+    person had the row handled again, because a worker drops repeats of what it has just done.
     """
     kept: dict[str, Any] = json.loads(row.head)
     ledger, entry, partition = (int(part) for part in row.position.split(":")[:3])

@@ -1,4 +1,5 @@
-"""Rows of the inbox for people: counts, lists, rows to handle again, rows to discard. Of all subscriptions of a database.
+"""Rows of the inbox for people: counts, lists, rows to handle again, rows to discard. Of all subscriptions of a
+database.
 
 Methods raise SQLAlchemyError, only `open_rows` raises KodoctlError instead.
 """
@@ -100,8 +101,8 @@ class InboxRows:
             return {one: int(count) for one, count in connection.execute(counted)}
 
     def rows(self, chosen: InboxFilter, limit: int) -> list[dict[str, Any]]:
-        """Returns at most `limit` rows in the order of receipt, without their messages: the columns of the table, and
-        `status`.
+        """Returns at most `limit` rows in the order of receipt, as dicts of `status` and the columns of the table, but
+        without `head`, `body` and `name`.
         """
         shown = [column for column in TABLE.columns if column.name not in ("head", "body", "name")]
         statement = select(*shown, _status().label("status")).where(_among(chosen)).order_by(_C.id).limit(limit)
@@ -121,8 +122,9 @@ class InboxRows:
             return connection.execute(change).rowcount
 
     def discard(self, chosen: InboxFilter, reason: str, *, limit: int) -> tuple[int, int]:
-        """Has at most `limit` waiting rows end unhandled, with a reason. Returns the number of changed rows, and of
-        those that stay as they are because a worker has them.
+        """Marks at most `limit` waiting rows to be discarded, with a reason: the next worker that claims one ends it
+        unhandled. Returns (number of marked rows, number of chosen rows that stay as they are because a worker has
+        claimed them).
         """
         waits = and_(_C.done_at.is_(None), _C.outcome == "", _C.claimed_until <= now_ms())
         claimed = and_(_C.done_at.is_(None), _C.claimed_until > now_ms())

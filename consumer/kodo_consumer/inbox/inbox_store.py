@@ -81,9 +81,10 @@ class InboxStore:
         return {position for position, name in names.items() if first.get(name, position) != position}
 
     def claim(self, topic: str, claim: str, limit: int, *, ordered: bool = False) -> list[Delivery]:
-        """Claims the first rows of a topic that are to do and that no worker has, at most `limit`, and returns their
-        messages in the order of receipt. Rows that this claim has already are left out, also where it lapsed: their
-        messages are here. PostgreSQL skips rows that another worker is just claiming.
+        """Claims the first rows of a topic that are to do and that no worker has (or whose claim has lapsed), at most
+        `limit`, under the name `claim`, and returns their messages in the order of receipt. Rows that this claim has
+        already are left out, also where it lapsed, because their messages were delivered to this worker. PostgreSQL
+        skips rows that another worker is just claiming.
 
         `ordered`: rows are left out while another worker has an earlier one of their key. Claims of one topic then wait
         for one another in PostgreSQL, as writes always do in SQLite.
@@ -107,8 +108,8 @@ class InboxStore:
         return [delivery_of(row, claim) for row in rows]
 
     def finish(self, tokens: Collection[InboxToken]) -> list[InboxToken]:
-        """Marks claimed rows as done, with their outcomes. Returns the tokens of those that are not this claim's any
-        more, which are not marked.
+        """Marks claimed rows as done, with their outcomes. Returns the tokens of rows that are not marked, because the
+        claim in the token does not have the row any more.
         """
         c, ended, lost = TABLE.c, defaultdict[tuple[str, Event, str], dict[int, InboxToken]](dict), list[InboxToken]()
         for token in tokens:

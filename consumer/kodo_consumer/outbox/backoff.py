@@ -33,7 +33,7 @@ class Backoff:
         return round(delays[min(tries, len(delays)) - 1] * rng.uniform(1.0, 1.25))
 
     def is_late(self, tries: int) -> bool:
-        """True if the row should be reported to a person; it is still tried, with the longest delay."""
+        """True if the row should be reported to a person, because `tries` sends had no receipt; it is still tried."""
         return tries >= self.attempts
 
 

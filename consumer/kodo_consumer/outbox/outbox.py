@@ -55,7 +55,7 @@ _MOST_KEYS: Final = 1_000  # keys that are remembered, before those are forgotte
 
 
 class RowArguments(TypedDict, total=False):
-    """Arguments of `Outbox.statement`, as those of `Outbox.add`."""
+    """Arguments of `Outbox.statement`: those of `Outbox.add`, without `session` and `id`."""
 
     topic: Required[str]
     payload: Required[Any]
@@ -272,7 +272,7 @@ def _id_sqlite(element: Any, compiler: Any, **more: Any) -> str:
 
 
 class CreationOrder:
-    """Order of the rows of a key: remembers when this process last wrote a row, by topic and key. Thread-safe."""
+    """Order of the rows of a key: remembers when its outbox last wrote a row, by topic and key. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -258,8 +258,8 @@ class OutboxStore:
         return found
 
     def rows(self, chosen: RowFilter, limit: int) -> list[dict[str, Any]]:
-        """Returns at most `limit` rows in the order of their ids, without bodies and properties; values as the driver
-        gives them. `is_due`: true if the row may be sent now.
+        """Returns at most `limit` rows in the order of their ids, as dicts of `is_due` (true: the row may be sent now)
+        and the columns, without `body`, `properties` and `protocol`; values as the driver gives them.
         """
         columns = [column for column in TABLE.columns if column.name not in ("body", "properties", "protocol")]
         is_due = and_(TABLE.c.status == RowStatus.TO_SEND, TABLE.c.next_push_at <= self._now(), not_(self._untimed))
@@ -426,8 +426,8 @@ def engine_of(url: str) -> Engine:
 
 
 def existing_engine(url: str) -> Engine:
-    """Returns the engine as `engine_of` does. Raises KodoctlError also for a file of SQLite that does not exist, because
-    a connection would create it.
+    """Returns the engine as `engine_of` does. Raises KodoctlError also for a file of SQLite that does not exist,
+    because a connection would create it.
     """
     engine = engine_of(url)
     file = engine.url.database or ""

@@ -111,7 +111,7 @@ class Relay:
         return bool(self._out or self._chains or self._verdicts or self._receipts)
 
     def wait(self, seconds: float) -> None:
-        """Blocks until a receipt comes, at most `seconds`."""
+        """Blocks until a receipt comes, at most `seconds`; not at all if one came since the last turn began."""
         self._some.wait(seconds)
 
     def turn(self, *, claim: bool = True) -> float:

@@ -45,7 +45,7 @@ class OutboxTopics:
 
     def send_target(self, topic: str) -> SendTarget:
         """Returns the send target of a topic. Raises UsageError if the file has no such topic, or if the topic takes no
-        messages.
+        messages, and InvalidFileError for a payload schema that cannot be used.
         """
         return send_target_of(self._topology, *self._places.get(topic, (topic, str(Level.L1))))
 
@@ -56,7 +56,7 @@ class OutboxTopics:
 
     def sibling(self, send_target: SendTarget, level: str) -> SendTarget:
         """Returns the send target of another level of the same ground topic. Raises UsageError if the level takes no
-        messages.
+        messages, and InvalidFileError as `send_target`.
         """
         return send_target_of(self._topology, send_target.ground, level)
 

@@ -29,9 +29,9 @@ class _ProgramFilter(PythonFilter):
 @contextmanager
 def restarting_on_change(folder: Path, restart: Callable[[], object]) -> Iterator[None]:
     """Context in which `restart` is called, on a thread of its own, after the contents of a Python, YAML or TOML file
-    in `folder` or below it have changed. Virtual environments (`venv`, `.venv`, `env`), `build`, `dist`, caches and
-    folders of version control are left out. Changes that follow one another within 0.3 s are one call, but a call comes
-    after 3 s at most.
+    in `folder` or below it have changed; the first write to a file counts even with the same contents. Virtual
+    environments (`venv`, `.venv`, `env`), `build`, `dist`, caches and folders of version control are left out. Changes
+    that follow one another within 0.3 s are one call, but a call comes after 3 s at most.
     """
     quieten_watcher()
     over = threading.Event()

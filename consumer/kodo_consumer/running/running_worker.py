@@ -60,7 +60,9 @@ class RunningWorker:
 
     @property
     def in_flight(self) -> dict[str, int]:
-        """Number of messages in flight by lane, for each lane that the worker reads."""
+        """Number of messages in flight, without parked ones, by name of the lane (`L1/ready`), for each lane that the
+        worker reads.
+        """
         return {state.lane.name: state.in_flight for state in self.worker.engine.lanes}
 
     def reload(self) -> None:
@@ -90,8 +92,8 @@ class RunningWorker:
             self.close()
 
     def close(self) -> None:
-        """Leaves the lifespans, and closes the reader of the file, the metrics endpoint, broker and admin API. The worker
-        must have ended.
+        """Leaves the lifespans, and closes the reader of the file, the metrics endpoint, broker and admin API. The
+        worker must have ended.
         """
         self.lifespans.leave()
         if self.reloader is not None:
@@ -113,7 +115,9 @@ def check_idle(running: RunningWorker | None, call: str) -> None:
 
 
 def started_worker(running: RunningWorker | None, call: str) -> RunningWorker:
-    """Returns the worker. Raises UsageError if none was started. `call`: name of the call for the error."""
+    """Returns `running`, which may have ended. Raises UsageError if it is None: no worker was started. `call`: name of
+    the call for the error.
+    """
     if running is None:
         raise misuse_error(f"{call}: this consumer was not started")
     return running

@@ -49,7 +49,7 @@ class GroupMember:
         self.number, self.size, self._parent = number, size, parent
 
     def report_ready(self) -> None:
-        """Sends the parent process the news that the worker of this process has started."""
+        """Reports to the parent process that the worker of this process has started."""
         self._parent.send_bytes(b"ready")
 
 

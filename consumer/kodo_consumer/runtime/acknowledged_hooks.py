@@ -21,8 +21,9 @@ _JOIN: Final = 2.0  # seconds that the end of a worker waits for a hook
 
 
 def await_on(loop: asyncio.AbstractEventLoop | None) -> Await:
-    """Returns a function for coroutines of this loop, which must run on another thread. None: the handler is a plain
-    function, and so are all hooks.
+    """Returns a function that runs a coroutine on this loop, blocks until the coroutine ends, and raises its exception;
+    the loop must run on another thread. `loop` None: the handler and all hooks are plain functions, and the returned
+    function may not be called.
     """
 
     def await_(coroutine: Coroutine[Any, Any, None]) -> None:

@@ -33,15 +33,17 @@ def lanes_with_active_consumers(policy: Policy) -> list[Lane]:
 
 
 class ActiveConsumers:
-    """Poller of one lane. It calls `answered` with each answer, on the thread of `run`."""
+    """Poller of one lane: asks the cluster for the active consumer of each partition, and calls `answered` with each
+    answer, on the thread that runs `run`.
+    """
 
     def __init__(self, lane: Lane, subscription: str, cluster: Cluster, clock: Clock, answered: Answered) -> None:
         self._lane, self._subscription, self._cluster = lane, subscription, cluster
         self._clock, self._answered = clock, answered
 
     def ask(self) -> float:
-        """Asks once, calls `answered`, and returns the seconds until the next question. An error counts as no answer
-        (None).
+        """Asks the cluster once, calls `answered` with the lane, the answer and the time before the request, and
+        returns the seconds until the next question. If the request fails, the answer is None, and nothing is raised.
         """
         asked = self._clock.now()
         try:
@@ -53,7 +55,7 @@ class ActiveConsumers:
         return max(_LEAST, asked + ASK_EVERY - self._clock.now())
 
     def run(self, over: threading.Event) -> None:
-        """Asks for the active consumers until `over` is set."""
+        """Asks for the active consumers, twice a second, until `over` is set."""
         pause = 0.0
         while not over.wait(pause):
             pause = self.ask()

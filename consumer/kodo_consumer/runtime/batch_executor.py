@@ -39,7 +39,9 @@ class Batching:
 
 
 class Batch:
-    """Messages handled in one call. `outcomes`: one for each message; None if the call failed or all are done."""
+    """Messages handled in one call. `outcomes`: one for each message, in order; None before the call has ended, if the
+    call failed, or if all messages are done.
+    """
 
     __slots__ = ("messages", "outcomes")
 
@@ -55,9 +57,10 @@ class Batch:
 
 
 def on_batches(function: Callable[[list[Message]], Any], failed: Failure) -> Callable[[Batch], None]:
-    """Function for an executor that calls a plain batch handler, and stores the outcomes in the batch. The handler
-    returns None (all are done), one Result for each message in order, or Results by message, where a message that is
-    missing is done. Anything else fails all messages.
+    """Returns a function for an executor that calls a plain batch handler with a batch's messages, and stores their
+    outcomes in the batch. The handler returns None (all are done), one Result for each message in order, or a mapping
+    of messages to Results, where a message that is missing is done. A Result is None or True for done, or an exception,
+    whose outcome `failed` returns. Any other value, or a message that is not in the batch, fails all messages.
     """
 
     def run(batch: Batch) -> None:
@@ -67,7 +70,9 @@ def on_batches(function: Callable[[list[Message]], Any], failed: Failure) -> Cal
 
 
 def on_batches_later(function: Callable[[list[Message]], Any], failed: Failure) -> Callable[[Batch], Any]:
-    """Async function for an executor that calls an async batch handler, and stores the outcomes in the batch."""
+    """Returns an async function for an executor that calls an async batch handler, and stores the outcomes in the
+    batch. Results count as with `on_batches`.
+    """
 
     async def run(batch: Batch) -> None:
         batch.outcomes = _outcomes(await function(list(batch.messages)), batch.messages, failed)
@@ -210,8 +215,8 @@ class BatchRunner:
         self._inner.wake()
 
     def time_out(self, message: Message) -> None:
-        """Gives up the batch of a message that took too long. Its other messages need no call: they started together,
-        and so time out as well.
+        """Frees the slot of the batch of a message that took too long. The worker times the batch's other messages out
+        as well, because they started together.
         """
         assert self._gatherer is not None
         batch = self._gatherer.given_up(message)

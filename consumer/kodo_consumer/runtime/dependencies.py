@@ -45,8 +45,8 @@ class Depends:
 
 
 def bare_signature(function: Callable[..., Any]) -> inspect.Signature:
-    """Signature of the function without its dependent parameters. Raises ValueError for functions that have none to
-    look at, such as built-in ones, and UsageError if an annotation with Depends cannot be read.
+    """Signature of the function without its dependent parameters. Raises ValueError for functions without a signature,
+    such as some built-in ones, and UsageError if an annotation with Depends cannot be read.
     """
     signature = inspect.signature(function)
     dependent = _dependent_parameters(function)
@@ -60,8 +60,9 @@ def inject(
     call: Callable[..., Any] | None = None,
     batches: bool = False,
 ) -> Callable[[Any], Any]:
-    """Returns a function of one argument, the message, that calls `call` (None: `function`) with the values of the
-    dependencies that `function` declares. If `function` declares no dependency, returns `call` itself.
+    """Returns a function of one argument, the message, that calls `call` (None: `function`) with the message and the
+    values of the dependencies that `function` declares; it is async if `function` is. If `function` declares no
+    dependency, returns `call` itself.
 
     `lasting`: values of lifespans, which may be filled later. `batches`: the argument is a list of messages, which no
     provider can take. Raises UsageError with all misplaced uses of Depends and all providers that cannot be called.
@@ -183,7 +184,9 @@ def _lasting_step(
 
 
 def _plain_step(step: _Step, follow: Callable[[_Values], Any]) -> Callable[[_Values], Any]:
-    """Function that adds the value of a provider, and calls `follow`, within the provider's context if it is a generator."""
+    """Function that adds the value of a provider, and calls `follow`, within the provider's context if it is a
+    generator.
+    """
     provide = _call_of(step)
 
     def run(values: _Values) -> Any:

@@ -36,7 +36,7 @@ def drain(worker: Worker, seconds: float) -> None:
 
 def join(threads: Sequence[Thread]) -> None:
     """Waits at most 2 s for all threads together. A thread that still waits for an answer from elsewhere is left
-    behind, because it does nothing any more.
+    behind, because it does nothing any more; its name is logged.
     """
     latest = time.monotonic() + _LEAVE
     for thread in threads:

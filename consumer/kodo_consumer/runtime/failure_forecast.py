@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class FailureForecast:
-    """Forecast by the decision of the state machine, without the jitter of delays. Thread-safe.
+    """Forecast of the next step of a message whose handler failed, by the decision of the state machine, without the
+    jitter of delays, and as if memory had room for an in-place wait. Thread-safe.
 
     `policy_of` returns the policy that the worker follows now.
     """
@@ -28,8 +29,9 @@ class FailureForecast:
         self._policy_of = policy_of
 
     def __call__(self, message: Message, outcome: Outcome) -> str:
-        """Text such as `tried again in about 30 s from L1/retrying`; empty if the message is not running any more, or
-        is neither delayed nor rerouted.
+        """Text about a message after this outcome: `tried again in about 30 s`, with `from L1/retrying` if it moves
+        there, or `becomes a dead letter`; empty if the message is not running any more, or is neither delayed nor
+        rerouted.
         """
         in_flight = message._in_flight  # noqa: SLF001  # the run belongs to the engine's message
         if not isinstance(in_flight, InFlight) or in_flight.stage not in (Stage.RUNNING, Stage.DEFERRED):

@@ -92,9 +92,9 @@ class ExceptionReporter:
 
     def outcome(self, problem: BaseException, failed: Message | Batch | None = None) -> Outcome:
         """Outcome for an exception that a handler raised, or that a batch handler returned for one message: that of a
-        verdict, DependencyUnavailable for a fault of the infrastructure other than FaultKind.BUSY, else Failed. The
-        reason of Failed is the class alone, because an exception's text may hold secrets and the reason travels with
-        the message. `failed`: the message or batch, for the log.
+        verdict, DependencyUnavailable for a fault of the infrastructure other than FaultKind.BUSY, else Failed. Logs an
+        exception that is no verdict. The reason of Failed is the class alone, because an exception's text may hold
+        secrets and the reason travels with the message. `failed`: the message or batch, for the log.
         """
         raised, problem = problem, spokesman(problem)
         if isinstance(problem, HandlerSignal):
@@ -107,7 +107,9 @@ class ExceptionReporter:
         return outcome
 
     def outcome_of_return(self, source: WorkSource, returned: Message | Batch) -> Outcome | None:
-        """Outcome of a handler that returned; None: it deferred its message, which its token hands to `source` later."""
+        """Outcome of a handler run that ended with a return: DONE; None if the handler deferred its message, whose
+        outcome the token passes to `source` later. `returned`: the message or batch of the run.
+        """
         deferral = None if isinstance(returned, Batch) else returned.deferral
         if deferral is None:
             return DONE

@@ -100,7 +100,7 @@ _importing = threading.Event()
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Context in which a command imports a program, on the main thread."""
+    """Context in which a command imports a program, on the main thread: meanwhile `refuse_to_run_in_an_import` raises."""
     _importing.set()
     try:
         yield

@@ -35,7 +35,9 @@ class SingleResult:
         self._warned = False
 
     def __call__(self, result: Any) -> None:
-        """Raises NotAwaitedError for unawaited work, or the exception that is the result; else returns None."""
+        """Raises NotAwaitedError for unawaited work, or the exception that is the result. Any other value is ignored,
+        with a warning the first time. Not called for None.
+        """
         refuse_unawaited(result, self._name)
         if isinstance(result, BaseException):
             raise result
@@ -71,7 +73,7 @@ class BatchResult:
 
 
 def check_results(function: Callable[..., Any], judge: Judge) -> Callable[..., Any]:
-    """Wraps a plain function so that `judge` gets each result that is not None."""
+    """Wraps a plain function: a result that is not None goes to `judge`, whose return value becomes the result."""
 
     def run(message: Any, **dependencies: Any) -> Any:
         result = function(message, **dependencies)
@@ -81,7 +83,7 @@ def check_results(function: Callable[..., Any], judge: Judge) -> Callable[..., A
 
 
 def check_async_results(function: Callable[..., Any], judge: Judge) -> Callable[..., Any]:
-    """Wraps an async function so that `judge` gets each result that is not None."""
+    """Wraps an async function: a result that is not None goes to `judge`, whose return value becomes the result."""
 
     async def run(message: Any, **dependencies: Any) -> Any:
         result = await function(message, **dependencies)
@@ -122,7 +124,9 @@ def is_coroutine(function: object) -> bool:
 
 
 def call_problem(hook: Callable[..., Any], arguments: Sequence[str]) -> str:
-    """Reason why the hook cannot be called with so many arguments; empty: it can, or it has no signature to look at."""
+    """Reason why the hook cannot be called with as many positional arguments as `arguments` has; empty: it can, or it
+    has no signature to check.
+    """
     try:
         inspect.signature(hook).bind(*arguments)
     except TypeError as problem:

@@ -56,7 +56,7 @@ class MessageStorage(Protocol):
         """Returns a broker that delivers messages from the storage. Raises KodoctlError as `check` does."""
 
     def check(self) -> None:
-        """Checks that `open` can succeed, without opening anything. Raises KodoctlError if it cannot."""
+        """Checks that `open` can succeed, with requests to the storage only. Raises KodoctlError if it cannot."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,9 @@ class HandlerSpec:
         return model_of(self.function)
 
     def problems(self) -> Iterator[Diagnostic]:
-        """Yields a finding for each reason why the handler cannot run."""
+        """Yields a finding for each reason why the handler cannot run. Raises UsageError if an annotation with Depends
+        cannot be read.
+        """
         what = "a list of messages" if self.batching else "one message"
         try:
             bare_signature(self.function).bind(object())

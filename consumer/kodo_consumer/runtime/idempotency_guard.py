@@ -33,8 +33,9 @@ _PAUSED: Final = Deferred("the store is down")
 
 
 class GuardedMessages:
-    """Messages that were taken from the worker and not handed back, each with its name in the store. A second copy of a
-    message has the name "". `deferred`: those of them that are deferred, and so take no slot.
+    """Messages that the guard took from the worker and has not handed back, each with its name in the store. A second
+    copy of a message (its name was in the set already) has the name "". `deferred`: the messages of the set whose
+    handler returned and that a token ends later; they take no slot.
     """
 
     def __init__(self) -> None:
@@ -57,7 +58,9 @@ class GuardedMessages:
         return is_first
 
     def remove(self, message: Message) -> str | None:
-        """Removes a message and returns its name; None: it was not in the set."""
+        """Removes a message, also from `deferred`, and returns its name ("": it was a second copy); None: it was not in
+        the set.
+        """
         name = self._names.pop(message, None)
         self.deferred.discard(message)
         if name is not None:
@@ -77,8 +80,8 @@ class GuardedMessages:
 
 
 class UnconfirmedResults:
-    """Results of done messages that the store has not recorded yet. If the store is down, they wait `grace` seconds for
-    it.
+    """Results of done messages that the store has not confirmed yet, oldest first. While the store is down, each waits
+    for it for `grace` seconds at most, and then goes back to the worker unconfirmed.
     """
 
     def __init__(self, grace: float) -> None:
@@ -90,8 +93,8 @@ class UnconfirmedResults:
         self._results.append((now, message, outcome))
 
     def take(self, now: float, *, patient: bool) -> list[tuple[Message, Outcome]]:
-        """Removes and returns the results that may be handed back at `now`: all or, with `patient`, those older than
-        `grace`.
+        """Removes and returns the results that may go back to the worker at `now` (seconds): all of them or, with
+        `patient` (the store is down), those of messages that were done at least `grace` seconds ago.
         """
         found = []
         while self._results and (not patient or now - self._results[0][0] >= self._grace):
@@ -100,8 +103,8 @@ class UnconfirmedResults:
 
 
 class IdempotencyGuard:
-    """Logic of the guard, without threads. One thread calls `step`, any thread the other methods. See StoreSession for
-    `go_on` and `keep`.
+    """Logic of the guard, without threads. One thread calls `step`, any thread the other methods. `go_on`: handlers run
+    while the store is down; `keep`: seconds for which the store remembers ids of done messages.
     """
 
     def __init__(self, store: Store, policy: Policy, clock: Clock, *, go_on: bool, keep: float = KEEP_S) -> None:
@@ -123,7 +126,10 @@ class IdempotencyGuard:
     # ---- towards the handlers: WorkSource
 
     def next_batch(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
-        """Takes the results of handlers, and returns at most `most` messages that may start now. See WorkSource."""
+        """Accepts the results of handlers, and returns at most `most` messages that may start now. Never waits: the
+        next `step` passes the results on to the store and the worker. Results of messages that were timed out are
+        ignored.
+        """
         with self._lock:
             self._ended += [(message, outcome) for message, outcome in ended if message in self._out]
             taken: list[Message] = []
@@ -136,15 +142,18 @@ class IdempotencyGuard:
         return taken
 
     def next(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
-        """Takes the result of a handler, and returns a message that may start now; None: there is none. See WorkSource."""
+        """Does the same as `next_batch` for one result (both None: no handler ended) and one message. Returns None if
+        no message may start now.
+        """
         ended = [(finished, outcome)] if finished is not None and outcome is not None else []
         taken = self.next_batch(ended, 1)
         return taken[0] if taken else None
 
     def leave_open(self, message: Message, timeout: float | None) -> bool:
-        """Leaves a message open, because its handler returned and a token ends the message later. Removes its mark, so
-        that nobody suspects it if the worker dies, and tells the worker. Returns False if its run has ended already.
-        `timeout`: see DeferringSource.
+        """Leaves a message open, because its handler returned and a token ends the message later. Reports this to the
+        worker, and lets the next `step` remove the message's mark from the store, so that nobody suspects the message
+        if the worker dies. Returns False if its run has ended already. `timeout`: seconds from now after which the
+        attempt counts as failed; None: as the settings say.
         """
         with self._lock:
             if message not in self._out:
@@ -158,7 +167,9 @@ class IdempotencyGuard:
         return is_open
 
     def end(self, message: Message, outcome: Outcome) -> bool:
-        """Takes the outcome of a deferred message: see DeferringSource."""
+        """Accepts the outcome of a deferred message, which the next `step` passes on. Returns False, without effect, if
+        the message is not open.
+        """
         with self._lock:
             if message not in self._out.deferred:
                 return False
@@ -181,7 +192,9 @@ class IdempotencyGuard:
         self.session.open()
 
     def time_out(self, message: Message) -> None:
-        """Drops a message whose handler took too long: its result is ignored from now on, and its mark is removed."""
+        """Drops a message whose handler took too long: its result is ignored from now on, and the next `step` removes
+        its mark from the store.
+        """
         with self._lock:
             name = self._out.remove(message)
             if name is not None:
@@ -221,8 +234,8 @@ class IdempotencyGuard:
         return bool(any_ended or asked or back or opened or taken)
 
     def leave(self) -> None:
-        """Sends the last results to the store and ends the session, after all handlers have ended. Raises
-        StoreDownError.
+        """Sends the last results to the store and the worker, and ends the session. Does not wait for handlers: the
+        caller lets them end before. Raises StoreDownError if the store is down; the worker has the results then.
         """
         self._leaving = True
         while self.step():

@@ -40,8 +40,8 @@ class IdempotentExecutor:
         self._calls: dict[str, float] = {}
 
     def start(self, source: WorkSource) -> None:
-        """Opens the store and starts `inner` and the threads. Raises KodoctlError (K741) if the store is down, unless
-        handlers may run without it.
+        """Opens the store and starts `inner` and the threads. Raises KodoctlError: K741 if the store is down, unless
+        handlers may run without it, or the error with which `inner` does not start.
         """
         try:
             self.guard.start(source, self._bell.set, self._inner.wake)
@@ -56,13 +56,13 @@ class IdempotentExecutor:
         self._bell.set()
 
     def time_out(self, message: Message) -> None:
-        """Gives up the handler of a message: its result is ignored, and `inner` replaces its slot."""
+        """Gives up the handler of a message: its result is ignored from now on, and `inner` frees its slot."""
         self.guard.time_out(message)
         self._inner.time_out(message)
 
     def stop(self) -> None:
-        """Stops `inner` and the threads, sends the last results to the store if it answers (else logs that), and closes
-        it.
+        """Stops `inner` and the threads (waits up to 10 s for each), sends the last results to the store, and closes
+        the store. If the store does not answer, logs that and raises nothing.
         """
         self._inner.stop()
         self._over.set()
@@ -118,8 +118,9 @@ class IdempotentExecutor:
 
 
 def guard_executor(inner: HandlerExecutor, policy: Policy, settings: Settings, clock: Clock) -> HandlerExecutor:
-    """Executor with a guard around `inner`; `inner` itself if the settings name neither a store nor a folder for crash
-    marks. With a store the folder is not used. Raises KodoctlError if the store or the folder cannot be opened.
+    """Returns an executor with a guard around `inner`; `inner` itself if the settings name neither a store nor a folder
+    for crash marks. If they name both, the folder is not used. Does not connect yet: `start` finds a store that is
+    down. Raises KodoctlError (K740) if the store's driver is not installed, or the folder cannot be written.
     """
     store = _open(policy, settings)
     if store is None:

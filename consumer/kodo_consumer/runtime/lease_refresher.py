@@ -25,7 +25,9 @@ _PROBE_EVERY: Final = 1.0
 
 
 class LeaseRefresher:
-    """Lease refresher of one worker; its construction makes the worker's limits use leases. One thread calls `step`."""
+    """Lease refresher of one worker: requests leases, which are tokens of shared limits, from the store and returns
+    unused ones. Its construction makes the worker's limits use leases. One thread calls `step`.
+    """
 
     def __init__(self, worker: Worker, store: LeaseStore) -> None:
         self._worker, self._store = worker, store
@@ -33,8 +35,8 @@ class LeaseRefresher:
         self._leases = worker.engine.scheduler.limits.use_leases(self._bell.set)
 
     def run(self, over: threading.Event) -> None:
-        """Exchanges leases until `over` is set, then returns the rest to the store. A store that is down ends neither:
-        see `step` and `leave`.
+        """Exchanges leases with the store until `over` is set, then returns the remaining ones. Blocks all this time,
+        and goes on while the store is down: see `step` and `leave`.
         """
         while not over.is_set():
             nap = self._leases.due - self._worker.clock.now()
@@ -51,8 +53,9 @@ class LeaseRefresher:
         return self._worker.clock.now() if self._bell.is_set() else self._leases.due
 
     def step(self) -> None:
-        """Exchanges leases with the store once, if any limit needs it. If the store is down, tries whether it answers
-        again; meanwhile each worker takes its part of the limit.
+        """Exchanges leases with the store once, if any limit needs it. If the store does not answer, logs that; each
+        worker then has its part of each limit (limit ÷ live workers), and the next calls try whether the store answers
+        again.
         """
         self._bell.clear()
         if self._leases.down and not self._is_back():
@@ -70,7 +73,7 @@ class LeaseRefresher:
             self._worker.update_leases(lambda now: self._leases.accept(grants, asked, now))
 
     def leave(self) -> None:
-        """Returns the rest of the leases to the store. If the store is down, the leases end by themselves."""
+        """Returns the remaining leases to the store. If the store is down, they are not returned, and expire."""
         requests = self._requests(self._leases.leave)
         if requests and not self._leases.down:
             try:

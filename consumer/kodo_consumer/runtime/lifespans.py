@@ -36,7 +36,9 @@ def lifespans_of(function: Callable[..., Any]) -> Lifespans:
 
 
 class Lifespans:
-    """The lifespans of one consumer. `values`: what each has yielded, by its function; None while it is not entered."""
+    """The lifespans of one consumer. `values`: the yielded value of each lifespan by its function; None while it is not
+    entered.
+    """
 
     def __init__(self) -> None:
         self.values: dict[Provider, Any] = {}
@@ -47,7 +49,9 @@ class Lifespans:
         return bool(self._managers)
 
     def copy(self) -> Lifespans:
-        """The same lifespans, not entered, with values of their own."""
+        """Returns a copy with the same lifespans, none of them entered. Entering the copy does not change the `values`
+        of this object.
+        """
         copied = Lifespans()
         copied._managers, copied.values = dict(self._managers), dict.fromkeys(self._managers)  # its own class
         return copied
@@ -83,8 +87,9 @@ class Lifespans:
         return tuple(f"{getattr(one, '__module__', '')}.{_name(one)}" for one in self._managers)
 
     def check_names(self, names: Sequence[str]) -> None:
-        """Raises UsageError if one of `names` (as the property `names` has them) is missing here, as for a lifespan
-        that the module of a handler in a process does not declare.
+        """Raises UsageError if one of `names` (module and qualified name, as in the property `names`) is missing here.
+        A handler process calls it with the names of the worker's lifespans, because it has only those that the
+        handler's module declares.
         """
         if missing := sorted(set(names) - set(self.names)):
             raise _invalid(f"{', '.join(missing)}: declare it in the module of the handler, which its process imports")
@@ -99,7 +104,8 @@ class Lifespans:
     @contextmanager
     def entered(self) -> Iterator[None]:
         """Context in which all lifespans are entered, in the order of their declaration; they are left in the reverse
-        order. Raises KodoctlError if one fails at its begin, and an error at its end as it is.
+        order. Raises KodoctlError if a lifespan fails at its begin, and for an async one, which needs `hold`; an error
+        at its end is raised as it is.
         """
         failed: KodoctlError | None = None
         try:
@@ -137,8 +143,9 @@ class Lifespans:
 
     async def hold(self, entered: asyncio.Future[None], leave: asyncio.Event) -> None:
         """Enters all lifespans, on the event loop of the handlers, and leaves them when `leave` is set: in one task, as
-        task groups and time limits need it. `entered` gets the result of entering: a KodoctlError if one fails. Errors
-        at the end are logged. Raises KodoctlError if a lifespan ends before it is to be left.
+        task groups and time limits need it. `entered` gets the result of entering: None, or a KodoctlError as its
+        exception if one fails; this call then returns. Errors at the end are logged. Raises KodoctlError if a lifespan
+        ends before it is to be left.
         """
         failed: BaseException | None = None
         try:

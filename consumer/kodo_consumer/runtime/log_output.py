@@ -36,7 +36,9 @@ class LogFormat(StrEnum):
 
 
 class LogSetup(NamedTuple):
-    """Log output of a process: the arguments of `set_up_logging`, for its processes with handlers."""
+    """Arguments of a call of `set_up_logging`. A worker passes them to its handler processes, which set up their log in
+    the same way.
+    """
 
     level: LogLevel
     form: LogFormat
@@ -44,7 +46,7 @@ class LogSetup(NamedTuple):
     replace: bool
 
     def apply(self) -> None:
-        """Sets up the log of this process likewise."""
+        """Calls `set_up_logging` in this process with these arguments."""
         set_up_logging(self.level, self.form, worker=self.worker, replace=self.replace)
 
 
@@ -57,16 +59,24 @@ class _Handler(logging.StreamHandler[TextIO]):
 
 
 def present_setup() -> LogSetup | None:
-    """Log output that `set_up_logging` has set up in this process; None: the program's own, or none."""
+    """Arguments of the `set_up_logging` that is in effect in this process; None if the program has set up its own log
+    output, or nobody has.
+    """
     return next((one.setup for one in logging.getLogger().handlers if isinstance(one, _Handler)), None)
 
 
 def set_up_logging(level: LogLevel, form: LogFormat, *, worker: int | None = None, replace: bool = False) -> None:
-    """Writes the log of this process to standard error, from `level` on and in the format `form`. Does nothing if there
-    are handlers of the root logger, because the program has set up its own, unless `replace`.
+    """Writes the log of this process to standard error, from `level` on and in the format `form`. Does nothing if the
+    root logger has handlers, because the program has set up its own log output, unless `replace`.
 
-    `worker`: number of the worker process in its group, from 1; None: there is one only. Other libraries log nothing
-    below "info", even if `level` is "debug".
+    Other libraries log nothing below "info", even if `level` is "debug". A level that the program gave the loggers
+    `kodo` and `kodoctl` before stays, unless `replace`.
+
+    Args:
+        level: lowest level of entries.
+        form: text lines or JSON.
+        worker: number of the worker process in its group, from 1, which each entry has; None: there is only one.
+        replace: replaces the handlers of the root logger, and the levels of the loggers `kodo` and `kodoctl`.
     """
     root = logging.getLogger()
     if root.handlers and not replace:
@@ -122,8 +132,9 @@ def _is_plain(value: object) -> bool:
 
 
 def traceback_text(problem: BaseException, trace: TracebackType | None) -> str:
-    """Traceback of an exception as text, in which no text or note of an exception begins a line of its own. `trace`:
-    frames of the exception, None: it has none; exceptions that led to it keep theirs.
+    """Traceback of an exception as text. Line ends and other control characters in texts and notes of exceptions are
+    escaped, so that none of these begins a line of its own. `trace`: frames of the exception (None: it has none); its
+    causes and contexts keep their own.
     """
     found = TracebackException(type(problem), problem, trace, compact=True)
     rest: list[TracebackException | None] = [found]

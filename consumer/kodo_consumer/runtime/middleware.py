@@ -73,7 +73,9 @@ class Hooks:
 
     @property
     def any_around_handling(self) -> bool:
-        """True if a hook of the user runs in the worker before or after a call of the handler."""
+        """True if there is a hook "handle", "decide" or "redact": code of the user that may run before or after a call
+        of the handler.
+        """
         return bool(self._of["handle"] or self._of["decide"] or self._of["redact"])
 
     @property
@@ -87,8 +89,8 @@ class Hooks:
         return bool(self._of["acknowledged"])
 
     def check(self, *, is_async: bool) -> None:
-        """Raises UsageError for hooks that cannot be called as they will be, and for async hooks in places where nobody
-        awaits them. `is_async`: the handler is async.
+        """Raises one UsageError for all hooks that cannot be called with the arguments of their kind, and all async
+        hooks in places where nobody awaits them. `is_async`: the handler is async.
         """
         findings = []
         for around, hook in ((place, one) for place in AROUND for one in self._of[place]):
@@ -109,8 +111,9 @@ class Hooks:
     # ---- received
 
     def on_messages(self, policy: Policy, lane: Lane, deliveries: Sequence[Delivery], check: Check | None) -> None:
-        """Calls the hooks "receive" with each received message, before any decision about it. Exceptions are logged,
-        those of one hook once in 10 s at most.
+        """Calls the hooks "receive" with each received message, before any decision about it. A message whose headers
+        are broken comes with the headers of a new one. Exceptions are logged, those of one hook once in 10 s at most.
+        `check`: reader of payloads that validates them; None: payloads are not validated.
         """
         for delivery in deliveries:
             try:
@@ -127,7 +130,9 @@ class Hooks:
                     self._complain(hook, problem)
 
     def error_texts(self, policy: Policy) -> ErrorTextReader | None:
-        """New reader of error texts, with the hooks that redact them; None if the topology keeps no error texts."""
+        """New reader of error texts, with the hooks that redact them; None if the topology keeps no error texts.
+        Failures of hooks are logged by it from now on.
+        """
         self._texts = None if policy.error_text is None else ErrorTextReader(policy.error_text, self._of["redact"])
         return self._texts
 
@@ -147,7 +152,10 @@ class Hooks:
         return None if running is None else (_name(running[0]), time.monotonic() - running[1])
 
     def on_acknowledged(self, messages: Sequence[Acknowledged]) -> None:
-        """Calls the hooks "acknowledged", all of them plain, with each message. Exceptions are logged."""
+        """Calls the hooks "acknowledged" with each message and the rule by which it ended. Use it only if all of them
+        are plain (see `awaits_acknowledged`): an async one would not run. Exceptions are logged, those of one hook once
+        in 10 s at most.
+        """
         hooks, now = self._of["acknowledged"], time.monotonic
         try:
             for message, rule in messages:
@@ -162,7 +170,9 @@ class Hooks:
             self._running = None
 
     async def on_acknowledged_later(self, messages: Sequence[Acknowledged]) -> None:
-        """The same with hooks of which some are async: on the event loop of the handlers, one after the other."""
+        """Does the same as `on_acknowledged` with plain and async hooks: awaits them one after the other, on the event
+        loop of the handlers. Goes on after an exception of a hook, but ends if its own task is cancelled.
+        """
         for message, rule in messages:
             for hook in self._of["acknowledged"]:
                 self._running = hook, time.monotonic()
@@ -179,8 +189,15 @@ class Hooks:
     # ---- handled and decided
 
     def around(self, function: Callable[[Any], Any], *, is_async: bool, batches: bool = False) -> Callable[[Any], Any]:
-        """Returns the function with the hooks "handle" around it; each hook "decide" then gets its exception (None: it
-        returned), and may return another one, which is raised instead. `batches`: it is called with lists.
+        """Returns the function with the hooks "handle" around it and the hooks "decide" behind it; `function` itself if
+        there are neither. After each call every hook "decide" gets the message and the exception so far (None: the call
+        returned), and may return another exception, which is raised instead. Errors of hooks "decide" are logged; one
+        "handle" that does not call the handler leads to NotHandledError.
+
+        Args:
+            function: calls the handler, with one message.
+            is_async: `function` is async, and so is the result.
+            batches: `function` is called with lists of messages.
         """
         result = BatchResult if batches else SingleResult
         for hook in reversed(self._of["handle"]):

@@ -15,8 +15,9 @@ _COMMAND: Final = "kodoctl apply "
 
 
 class ReadableErrors:
-    """Context around the body of a public call. A KodoctlError leaves the context without the frames of our own modules,
-    and with the topology file in the commands that it advises. `file`: the topology file; None: not known.
+    """Context around the body of a public call. A KodoctlError leaves the context without the frames of our own
+    modules, and with the topology file in place of FILE in the `kodoctl apply FILE` that it advises. `file`: the
+    topology file; None: not known, and FILE stays.
 
     A traceback then ends at the line of the caller. Thread-safe.
     """

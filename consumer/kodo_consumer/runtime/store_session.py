@@ -69,8 +69,8 @@ class StoreSession:
         self._workers = policy.expected_workers
 
     def open(self) -> None:
-        """Creates missing parts of the store, and sends the first sign of life. Raises StoreDownError unless handlers
-        may run without the store.
+        """Creates missing parts of the store, and sends the first sign of life. If the store is down, raises
+        StoreDownError unless handlers may run without it; then logs that.
         """
         try:
             self._store.create()
@@ -81,12 +81,12 @@ class StoreSession:
             self._on_store_down(problem)
 
     def pending(self, starting: list[str]) -> Exchange:
-        """Returns a request with all news, and with the names of messages that are to start. The caller holds the lock."""
+        """Returns a request with all news and the names of messages that are to start. The caller holds the lock."""
         return Exchange(list(self.unsaved.done), list(self.unsaved.ended), starting)
 
     def exchange(self, request: Exchange) -> StoreAnswer | None:
-        """Sends a request to the store, and removes its news from `unsaved`. Returns the answer; None: the store is
-        down, and the news stay. An empty request is answered without a call.
+        """Sends a request to the store, and removes its news from `unsaved`; the caller does not hold the lock. Returns
+        the answer; None: the store is down, and the news stay. An empty request is answered without a call.
         """
         if not (request.done or request.ended or request.starting):
             return StoreAnswer()
@@ -102,13 +102,14 @@ class StoreSession:
 
     def judge_mark(self, mark: CrashMark) -> Judgement:
         """Judges a message that is about to start and that the store has a mark of. The mark is from an earlier start,
-        by this worker or by another one. Does not call the store: signs of life are those that were read last.
+        by this worker or by another one. Does not call the store: uses the signs of life that were read last.
         """
         return _own(mark) if mark.run == self._store.run else judge(mark, self._signs.lives)
 
     def take_over(self, name: str, found: CrashMark, *, alone: bool = False, crashes: int) -> bool:
         """Replaces the mark `found` by one of this worker. Returns false if another worker was faster, or the store is
-        down.
+        down. `alone`: the message is about to run alone; `crashes`: number of its crashes while alone, for the new
+        mark.
         """
         try:
             return self._store.take_over(name, found, CrashMark(self._store.run, alone=alone, crashes=crashes))
@@ -124,7 +125,7 @@ class StoreSession:
 
     def maintain(self, *, prune: bool = False) -> None:
         """Sends a sign of life. If the store was down and answers, sends it the news and ends the outage. With `prune`,
-        deletes old ids. Failures of the store are logged only.
+        deletes old ids, if this worker has added some since the last time. Failures of the store are logged only.
         """
         try:
             if self.down:

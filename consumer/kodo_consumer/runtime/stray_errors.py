@@ -25,8 +25,9 @@ _changes: Final = threading.Lock()
 
 
 def redact_stray_errors(texts: ErrorTextReader | None, owner: object) -> None:
-    """Sets the process's hooks, unless the application has set its own, so that `texts` redacts stray errors while
-    `owner` exists, because threads of its handlers may outlive its worker. Does nothing if `texts` redacts nothing.
+    """Sets the process's hooks `threading.excepthook` and `sys.unraisablehook`, unless the application has set its own.
+    Stray errors are then logged, redacted by `texts` as long as `owner` exists, because threads of its handlers may
+    outlive its worker. Does nothing if `texts` is None or redacts nothing.
     """
     if texts is None or not texts.redacts:
         return
@@ -39,8 +40,8 @@ def redact_stray_errors(texts: ErrorTextReader | None, owner: object) -> None:
 
 
 def report_stray_error(text: str, problem: BaseException, to: logging.Logger = log) -> None:
-    """Logs a stray error to `to`: redacted by all consumers of the process that redact; without any, with its
-    traceback.
+    """Logs a stray error to `to`, at the level error: redacted by all consumers of the process that redact, and without
+    a traceback; if none redacts, with its traceback.
     """
     first, *others = _all_readers() or [None]
     report_error(first, text, problem, say=partial(_log, to, others))

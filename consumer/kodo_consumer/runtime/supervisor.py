@@ -153,14 +153,14 @@ class WorkerSupervisor:
         self._worker.apply_policy(clamp_policy(policy, self._allowed))
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Blocks until the worker broke or `stop` was called, at most `seconds` (None: without limit). Returns false if
-        the time ran out first.
+        """Blocks until the worker broke or `stop` has drained it, at most `seconds` (None: without limit). Returns
+        false if the time ran out first.
         """
         return self._over.wait(seconds)
 
     def stop(self) -> None:
-        """Ends receiving, waits for running handlers within the drain time-out, ends the threads and closes the worker.
-        Raises the error that broke the worker, if there is one.
+        """Ends receiving, waits for running handlers, deferred messages, receipts and confirmations within the drain
+        time-out, ends the threads and closes the worker. Raises the error that broke the worker, if there is one.
         """
         drain(self._worker, self._drain_timeout)
         if self.stats is not None:
@@ -298,15 +298,17 @@ def summary(worker: Worker) -> Sequence[str]:
 
 
 class DeferralNotice:
-    """Number of deferred messages and the age of the oldest one, logged every minute in which some are that old."""
+    """Log entry with the number of deferred messages and the age of the oldest one, once a minute while the oldest has
+    waited for a minute or more.
+    """
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._last = float("-inf")
 
     def tick(self, now: float) -> None:
-        """Logs the deferred messages if one has waited for a minute, once a minute. `now`: seconds by a clock that only
-        advances.
+        """Logs the deferred messages if the oldest has waited for a minute and the last entry is a minute old; else
+        does nothing. `now`: seconds by a clock that only advances.
         """
         runs, clock = self._worker.engine.runs, self._worker.clock
         if not runs.deferred or now - self._last < _DEFERRED_EVERY:
@@ -319,8 +321,8 @@ class DeferralNotice:
 
 
 class FailureTally:
-    """Number of failed handler runs by cause and of dead letters, logged every 10 s in which there were two failures or a
-    dead letter.
+    """Number of failed handler runs by cause and of dead letters, logged every 10 s in which there were two failures or
+    a dead letter.
     """
 
     def __init__(self, worker: Worker) -> None:
@@ -330,9 +332,9 @@ class FailureTally:
         self._since: float | None = None
 
     def tick(self, now: float) -> None:
-        """Logs every 10 s the failures since the last look, with the ten most frequent causes (a single failure is left
-        out), and the number of messages that became dead letters, for whatever reason. `now`: seconds by a clock that
-        only advances.
+        """Logs a warning every 10 s about the time since the last one: the failures, with the ten most frequent causes
+        (a single failure is left out), and the number of messages that became dead letters, for whatever reason. Logs
+        nothing if there were none; other calls do nothing. `now`: seconds by a clock that only advances.
         """
         self._since = now if self._since is None else self._since
         if now - self._since < _TALLY_EVERY:
@@ -357,8 +359,9 @@ class FailureTally:
 class StatsReader:
     """Reads the broker's statistics of a subscription's lanes, once for all who need them.
 
-    The ground topic's lane is read at every poll, the others in turn, because reading all would cost an idle worker a
-    percent of a core. Lanes that other workers read are among them.
+    The ground topic's lane (the topic that producers send to) is read at every poll, the others in turn, within six
+    polls, because reading all would cost an idle worker a percent of a core. Lanes that other workers read are among
+    them.
 
     Each of `listeners` is called with every lane that is read and its statistics (None: unreadable), on the polling
     thread; `trend` is one of them. `last`: the last statistics by lane index, without lanes that could not be read.
@@ -379,13 +382,15 @@ class StatsReader:
         self._ended = False
 
     def end(self) -> None:
-        """Ends the calls of listeners, also for an answer that is still to come; for a lane that is at work now all of
-        them are called.
+        """Ends the reading of lanes and the calls of listeners; an answer that comes later is dropped. If listeners are
+        being called for a lane now, all of them still are.
         """
         self._ended = True
 
     def read_due_lanes(self) -> None:
-        """Reads the statistics of the lanes whose turn it is, and calls the listeners."""
+        """Reads the statistics of the lanes whose turn it is, one request for each, and calls the listeners. Errors are
+        logged, not raised.
+        """
         count = -(-len(self._others) // ROUND)
         turn = self._others if self.all_next else islice(self._others * 2, self._at, self._at + count)
         self.all_next = False

@@ -23,8 +23,8 @@ _KEPT: Final = 60.0  # seconds the mark of a dead message is kept: until it is s
 
 
 class SuspectMessages:
-    """Suspects of one worker. Only the guard's stepping thread calls `outcome`; callers of the other methods hold the
-    guard's lock.
+    """Suspects of one worker: messages that were being handled when a worker ended. Only the guard's stepping thread
+    calls `outcome`; callers of the other methods hold the guard's lock.
     """
 
     def __init__(self, session: StoreSession, policy: Policy) -> None:
@@ -33,8 +33,15 @@ class SuspectMessages:
         self._dead_marks: deque[tuple[float, str]] = deque()  # until when each is kept
 
     def outcome(self, name: str, mark: CrashMark, out: int, now: float) -> Outcome | None:
-        """Outcome of a message that was found with a mark; None: it starts, with this worker's mark. `out`: messages
-        that the guard has; `now`: seconds of the worker's clock. May call the store.
+        """Outcome of a message that is about to start and that the store has a mark of, from an earlier start: Deferred
+        if it is being handled elsewhere or must run alone later, DeadLettered if it crashed alone too often. None: it
+        starts, with this worker's mark. May call the store.
+
+        Args:
+            name: the message's name in the store.
+            mark: the mark that the store has.
+            out: number of messages that the guard has at work (without deferred ones), this one included.
+            now: monotonic seconds.
         """
         judgement = self._session.judge_mark(mark)
         crashes = judgement.crashes
@@ -63,8 +70,8 @@ class SuspectMessages:
                 assert_never(judgement.standing)
 
     def room(self, out: int, now: float) -> int:
-        """Number of messages that may be taken while `out` are being handled: one at a time while suspects are
-        expected.
+        """Number of further messages that may be taken while `out` are being handled: as many as there are free slots,
+        or one at a time while suspects are expected. `now`: monotonic seconds.
         """
         return self._solo.room(out, now)
 

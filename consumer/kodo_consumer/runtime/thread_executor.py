@@ -37,8 +37,8 @@ _CALM_POLLS: Final = 4  # in a row, with most threads not in their handlers, bef
 
 
 def hanging(detail: str) -> KodoctlError:
-    """Error K758 for handlers that hang; it ends the worker, because only a restart helps, which the process manager
-    does.
+    """Returns error K758 for handlers that hang, with `detail`. The caller fails the worker with it, because only a
+    restart by the process manager helps.
     """
     return KodoctlError(error("K758", "handlers hang", f"{detail}; the worker ends, to be started anew"))
 
@@ -148,7 +148,7 @@ class ThreadExecutor:
             )
 
     def stop(self) -> None:
-        """Ends the threads, waiting 2 s at most for each that is not in a handler; those in handlers end by themselves."""
+        """Ends the threads. Waits 2 s at most for each that is not in a handler; threads in handlers end by themselves."""
         with self._lock:
             self._stopping = True
             waiting = [self._scaler, *(slot.thread for slot in self._slots if slot.message is None)]

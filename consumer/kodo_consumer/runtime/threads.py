@@ -55,8 +55,8 @@ def log_end(problem: BaseException) -> None:
 
 def leave(works: Mapping[str, Callable[[], object]], within: float) -> list[str]:
     """Calls all `works`, by name, each on a thread, and waits at most `within` seconds in all. Returns the names of
-    those that have not returned; their threads run on. Calls into the client library may never return, and a process
-    has to end.
+    those that have not returned; their threads run on. An exception of a work is logged. Calls into the client library
+    may never return, and a process has to end.
     """
     threads = {name: begin(work, f"kodo-leaving-{name}", log_end) for name, work in works.items()}
     latest = time.monotonic() + within

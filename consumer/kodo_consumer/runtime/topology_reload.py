@@ -39,7 +39,9 @@ _WORDS: Final = {
 
 
 def structural(old: Policy, new: Policy) -> list[str]:
-    """Names, in the file's words, of the differences for which a worker needs a restart; empty: none."""
+    """Names, in the file's words, of the differences between two policies for which a worker needs a restart; empty:
+    none.
+    """
     found = []
     for field in fields(Policy):
         before, after = getattr(old, field.name), getattr(new, field.name)
@@ -84,9 +86,9 @@ def _restart_for(horizon: int, old: Policy, new: Policy) -> list[str]:
 
 
 class FileReloader(Generic[T]):
-    """Reader of one file, which it can watch on a thread of its own. `read` returns the declarations of the file, and
-    raises KodoctlError; `restart_for` names differences that need a restart. If there are none, `adopt` gets the
-    declarations.
+    """Reader of one file, which it can watch on a thread of its own. `present`: declarations in use. `read` returns the
+    declarations of the file, or raises KodoctlError; `restart_for` names differences between the present and the new
+    ones that need a restart. If there are none, `adopt` gets the new declarations.
 
     `text`: contents from which `present` was made, so that a later change is noticed; None: the contents as of now.
     """
@@ -115,7 +117,7 @@ class FileReloader(Generic[T]):
             self._thread = begin(self._watch, "kodo-reload", log_end)
 
     def stop(self) -> None:
-        """Ends the watching thread, and waits for it, about a second."""
+        """Ends the watching thread, and waits until it has ended, about a second."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()
@@ -130,8 +132,9 @@ class FileReloader(Generic[T]):
             self.stop()
 
     def reload(self, *, always: bool = False) -> None:
-        """Reads the file if its contents have changed since the last reading (with `always`: in any case), and adopts
-        it or logs why not. Does nothing if the file cannot be read. Thread-safe.
+        """Reads the file if its contents have changed since the last reading (with `always`: in any case). Adopts the
+        new declarations, or logs the errors or the reasons for a restart and keeps the present ones. Does nothing if
+        the file cannot be read. Other exceptions than KodoctlError of `read`, and those of `adopt`, pass. Thread-safe.
         """
         with self._asked:
             text = contents(self._file)

@@ -1,4 +1,4 @@
-"""Worker: one engine behind one lock, its lanes and its publisher. Threads of others call it and carry out the effects."""
+"""Worker: one engine behind one lock, its lanes and its publisher. Threads of others call it and carry out effects."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ _QUIET: Final = 30.0  # seconds between two alarms of one kind
 
 class Worker:
     """Worker of one subscription. `opened`: every lane was connected once. `orders`: live orders in force. `problem`:
-    the exception that broke it; None while it works. Thread-safe.
+    the exception that broke it; None while it works. Thread-safe. Calls of the adapter's threads raise nothing: an
+    exception breaks the worker (`fail`).
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class Worker:
 
     def drain(self) -> None:
         """Ends receiving and starting messages, and releases those that have not started; running handlers,
-        acknowledgements and reroutes continue.
+        acknowledgements and reroutes continue. Does not wait for them.
         """
         self._connections.stop()
         with self._lock:
@@ -126,7 +127,7 @@ class Worker:
 
     @property
     def disconnected_topics(self) -> list[str]:
-        """Topics, or partitions of them, whose connection is lost at the moment, as LaneReader names them."""
+        """Topics, or partitions of them, whose connection is lost now, each with the reason if it is known."""
         return self._connections.disconnected_topics
 
     @property
@@ -160,8 +161,8 @@ class Worker:
             self._observers.decisions.close()
 
     def handler_load(self) -> HandlerLoad:
-        """Handlers at work, their runs since the start, and the tenants with most of the waiting messages and of the
-        handlers at work. It needs no lock, and looks at 10,000 tenants of a lane at most.
+        """Handlers at work, their runs since the start, and two tenants: the one with most of the waiting messages, and
+        the one with most of the handlers at work. It needs no lock, and looks at 10,000 tenants of a lane at most.
         """
         working = Counter(message.tenant for message in list(self.engine.runs.running))
         waiting: Counter[str] = Counter()
@@ -215,8 +216,8 @@ class Worker:
             self.engine.start_until(index, moment)
 
     def withdraw(self, index: int, tokens: Collection[object]) -> Sequence[object]:
-        """Drops those messages of a lane (`index`) with these tokens that have not started. Returns the tokens of the
-        messages that it keeps: see ClaimSink.
+        """Drops those messages of a lane (`index`) with these tokens that wait for their start. Returns the tokens of
+        those that it keeps: they have started, are being moved or are parked. See ClaimSink.
         """
         with self._or_broken(), self._lock:
             if tokens:
@@ -237,8 +238,9 @@ class Worker:
         return None if observer is None else observer.running_hook
 
     def on_acknowledged(self, confirmed: Sequence[int], unknown: Sequence[int]) -> None:
-        """Takes results of acknowledgements by their tickets, and has the hooks called with the confirmed messages. See
-        LaneSink.
+        """Takes the tickets of acknowledgements that the broker has confirmed, and of those whose result is unknown.
+        Lets the observer call the hooks with the confirmed messages, perhaps later and on another thread. Does nothing
+        if there are no such hooks.
         """
         confirmations, observer = self.engine.context.confirmations, self._observers.acknowledged
         if confirmations is None or observer is None:
@@ -348,8 +350,8 @@ class Worker:
         return seconds
 
     def share_limits(self, workers: int) -> None:
-        """Divides limits of the subscription among `workers` live workers, with an alarm for limits that are too small
-        for that.
+        """Divides shared limits of the subscription among `workers` live workers. If the number has changed and limits
+        use no leases, writes an alarm for each that is too small for that.
         """
         with self._lock:
             texts = self.engine.scheduler.limits.share_out(workers)
@@ -364,19 +366,21 @@ class Worker:
             self.engine.on_leases_changed(step(self.clock.now()))
 
     def on_active_consumers(self, lane: Lane, named: Mapping[str, str] | None, asked: float) -> None:
-        """Takes the active consumers of a lane's partitions: see kodo_consumer.runtime.active_consumer_poller.Answered."""
+        """Takes the active consumers of a lane's partitions from the broker, by partition (its number as a text); None:
+        unknown. `asked`: time before the request, in seconds of the worker's clock.
+        """
         emptied = self._connections.empty_times(lane.index, self.clock.now())
         with self._or_broken(), self._event():
             self.engine.on_active_consumers(lane.index, named, asked, emptied)
 
     def set_overrides(self, orders: tuple[Override, ...]) -> None:
-        """Replaces the live orders in force, and applies them."""
+        """Replaces the live orders (instructions of people to running workers) in force, and applies them."""
         self.orders = orders
         self._apply_policy()
 
     def apply_policy(self, policy: Policy) -> None:
-        """Applies a policy with the same structure, from a changed file (kodo_consumer.runtime.topology_reload checks
-        that).
+        """Applies a policy with the same structure, from a changed file; live orders stay in force. Does not check the
+        structure: kodo_consumer.runtime.topology_reload does.
         """
         self.policy = policy
         self._apply_policy()
@@ -410,7 +414,7 @@ class Worker:
 
     @property
     def due_in(self) -> float:
-        """Seconds from now until the next tick is due; the worker calls `ring` of `supervise` if that becomes sooner."""
+        """Seconds from now until the next tick; the worker calls `ring` of `supervise` if that becomes sooner."""
         return self._actions.due_in
 
     @contextmanager
@@ -462,7 +466,7 @@ class WorkerSink:
         self.worker.on_disconnect(self.index, partition)
 
     def on_acknowledged(self, confirmed: Sequence[int], unknown: Sequence[int]) -> None:
-        """Takes results of acknowledgements by their tickets."""
+        """Takes the tickets of acknowledgements that the broker has confirmed, and of those whose result is unknown."""
         self.worker.on_acknowledged(confirmed, unknown)
 
     def start_until(self, moment: float) -> None:
@@ -470,8 +474,8 @@ class WorkerSink:
         self.worker.start_until(self.index, moment)
 
     def withdraw(self, tokens: Collection[object]) -> Sequence[object]:
-        """Drops those messages with these tokens that have not started. Returns the tokens of the messages that it
-        keeps: see ClaimSink.
+        """Drops those messages with these tokens that wait for their start. Returns the tokens of those that it keeps:
+        they have started, are being moved or are parked. See ClaimSink.
         """
         return self.worker.withdraw(self.index, tokens)
 

@@ -23,8 +23,8 @@ _LEAVE_WITHIN: Final = 8.0  # seconds for lanes and publisher together: who wait
 
 
 class WorkerConnections:
-    """Readers and publisher, opened and closed once; meanwhile any thread may carry out actions. `readers`: by index of
-    the lane; `broker`: the connection to it.
+    """Readers and publisher, opened and closed once; meanwhile any thread may carry out actions. `readers`: one for
+    each lane, in the order of lane indices; `broker`: connection that opens them.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -43,7 +43,14 @@ class WorkerConnections:
         confirms: bool = False,
     ) -> None:
         """Connects the publisher, then every lane. Raises ClusterError; the caller then has to call `close`.
-        `confirms`: see LaneRequest.
+
+        Args:
+            policy: has the lanes, and the topics that are written to.
+            consumer_name: name that the broker shows for this worker.
+            unacked: unacknowledged messages that the broker allows one consumer, by lane index, if known.
+            sink_of: returns the receiver of a lane's messages, by lane index.
+            receipts: called with the receipts of published messages.
+            confirms: acknowledgements have tickets, and their results come to the sink.
         """
         self._publisher = self.broker.publisher(sorted(policy.written_topics), receipts, policy.largest, moves=True)
         for lane in policy.lanes:
@@ -51,7 +58,9 @@ class WorkerConnections:
             self.readers.append(self.broker.open(replace(request, confirms=confirms), sink_of(lane.index)))
 
     def carry_out(self, actions: Actions) -> None:
-        """Acknowledges and publishes messages, and reconnects, leaves, joins or resumes lanes, as the actions say."""
+        """Acknowledges and publishes messages, renews the publisher, and reconnects, leaves, joins or resumes lanes, as
+        the actions say. Waits for none of this.
+        """
         readers, effects = self.readers, actions.effects
         for index, tokens in actions.acks:
             if actions.tickets:
@@ -73,15 +82,16 @@ class WorkerConnections:
             readers[index].resume()
 
     def empty_times(self, index: int, now: float) -> dict[str, float]:
-        """Last time at which the client library had no message left, by partition of a lane, on the clock of `now`; see
-        LaneReader.
+        """Last time at which the client library had no undelivered message, by partition (its number as a text) of the
+        lane with this index, on the clock of `now`. A partition of which it always had some may be missing; empty if
+        the lane is not open.
         """
         ago = self.readers[index].seconds_since_empty() if index < len(self.readers) else {}
         return {partition: now - seconds for partition, seconds in ago.items()}
 
     @property
     def disconnected_topics(self) -> list[str]:
-        """Topics, or partitions of them, that have no connection at the moment."""
+        """Topics, or partitions of them, that have no connection now, each with the reason if it is known."""
         return [topic for reader in self.readers for topic in reader.disconnected_topics]
 
     def stop(self) -> None:

@@ -75,8 +75,8 @@ class SendRoom:
                 self._report(to, began)
 
     async def wait_async(self, to: str, most: float) -> None:
-        """Waits until a partition has room for a message, which the caller then publishes at once. Raises ClusterError
-        after `most` seconds.
+        """Waits until a partition has room for a message, which the caller then publishes at once, or the publisher is
+        closed. The caller does not hold the lock. Raises ClusterError after `most` seconds.
         """
         queue = self._queues.setdefault(asyncio.get_running_loop(), {}).setdefault(to, _Queue())
         with self._lock:
@@ -94,7 +94,7 @@ class SendRoom:
             queue.length -= 1
 
     def tell(self) -> None:
-        """Wakes all that wait for room, or for receipts."""
+        """Wakes all threads and coroutines that wait for room, or for receipts."""
         with self._lock:
             self._lock.notify_all()
             calls, self._calls = self._calls, []

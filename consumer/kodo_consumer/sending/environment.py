@@ -57,7 +57,8 @@ _CLUSTER: Final = frozenset({"context", "admin_url", "broker_url", "token_file",
 @contextmanager
 def options_of_program(place: ConnectionOptions) -> Iterator[None]:
     """Context in which all consumers, producers and relays of this process, and of those that it starts, are loaded
-    with the options of `place`, as a command line gives them for the program that it runs. For one thread at a time.
+    with the options of `place` (without `environ`), as a command line gives them for the program that it runs. Keeps
+    them in an environment variable of the process meanwhile. For one thread at a time.
     """
     before = os.environ.get(_OPTIONS)
     os.environ[_OPTIONS] = json.dumps({name: value for name, value in place.items() if isinstance(value, str)})
@@ -99,8 +100,9 @@ def _listed(options: Mapping[str, str]) -> str:
 
 
 def reach(connection: Connection, policy: Policy, *, native: bool = True) -> tuple[PulsarBroker, AdminCluster]:
-    """Returns the broker, connected, and its admin API, which connects with its first request. `native`: see Settings.
-    Raises ClusterError if there is no address of the binary port, or if no broker answers.
+    """Returns the broker, connected, and its admin API, which connects with its first request. `native`: false: the
+    native border (C++ module for bundles of messages) is not used. Raises ClusterError if there is no address of the
+    binary port, or if no broker answers.
     """
     from kodo_consumer.adapters.pulsar import AdminCluster, PulsarBroker
 
@@ -207,8 +209,9 @@ class Environment:
         return load(str(path), self.env or self.environ.get("KODOCTL_ENV") or self._context_env())
 
     def connection(self) -> Connection:
-        """Returns the addresses and credentials of the cluster; nothing connects yet. Raises UsageError if neither
-        options, variables nor a context name a cluster.
+        """Returns the addresses and credentials of the cluster; nothing connects yet. Logs a warning if a token would
+        go over a network without TLS. Raises UsageError if neither options, variables nor a context name a cluster,
+        KodoctlError for faulty settings, also of contexts and credentials.
         """
         found = connect(self.flags, self.environ, self.folder)
         if warning := readable(found):
@@ -216,14 +219,14 @@ class Environment:
         return found
 
     def reach(self, policy: Policy, native: bool) -> tuple[PulsarBroker, AdminCluster]:  # noqa: FBT001
-        """Connects for a worker of this policy, as the function `reach` does."""
+        """Connects for a worker of this policy, as the function `reach` does with `connection`; raises as both do."""
         return reach(self.connection(), policy, native=native)
 
     def start_findings(self, policy: Policy, native: bool) -> list[Diagnostic]:  # noqa: FBT001
         """Findings that a start would fail with, although all topics and subscriptions exist: forbidden types of
-        subscriptions, and producers that the broker refuses, one finding for each topic. Each producer is opened as a
+        subscriptions, and topics whose producer the broker refuses. Connects, and opens and closes each producer as a
         worker opens it, which shows missing rights, schemas, encryption, terminated topics and limits on producers;
-        nothing is sent. Raises ClusterError if the binary port does not answer.
+        nothing is sent. Raises ClusterError if the binary port or the admin API does not answer.
         """
         broker, cluster = self.reach(policy, native)
         with closing(cluster), closing(broker):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 class LevelSender:
     """Sends the messages of one producer to the topic of one level, with a receipt for each. Thread-safe. `await_room`,
-    `wait` and `give_up`: see NumberedPublisher.
+    `wait` and `give_up`: these methods of its NumberedPublisher.
     """
 
     def __init__(
@@ -48,8 +48,10 @@ class LevelSender:
         return self._out.backpressure
 
     def publish(self, message: NewMessage, on_receipt: OnStored, partition: int | None = None) -> PostedMessage:
-        """Publishes a message. Blocks and raises as NumberedPublisher.publish. `partition`: what `await_room` returned;
-        None: it is chosen here.
+        """Publishes a message, whose receipt `on_receipt` gets later, on any thread. Blocks while too many messages
+        have no receipt, but not with a `partition`, which `await_room` returned (None: it is chosen here), and not in a
+        callback. Raises ClusterError if there is no room within 90 s, and UsageError if the message is too large or the
+        sender is closed.
         """
         ticket = self._out.publish(message, on_receipt, partition)
         return PostedMessage(self, message.id, ticket, len(message.payload or b""))
@@ -65,8 +67,9 @@ class LevelSender:
             raise misuse_error(detail)
 
     def close(self, timeout: float) -> None:
-        """Gives up messages without a receipt, waits at most `timeout` seconds (never more than 20) for the last marks,
-        and closes the sender and its broker.
+        """Gives up messages without a receipt, whose callbacks get a failure; waits at most `timeout` seconds (never
+        more than 20) for the receipts of the last marks, which are messages with the last sequence numbers; and closes
+        the sender and its broker.
         """
         self._out.close(timeout)
         self._broker.close()
@@ -90,7 +93,9 @@ class PostedMessage(NamedTuple):
 
 
 class LevelSenders:
-    """Senders of the other levels of a ground topic, to which its routes send messages. Thread-safe."""
+    """Senders of one producer for the other levels of its ground topic, to which routes send messages. Each is opened
+    when its first message comes. Thread-safe.
+    """
 
     def __init__(
         self,
@@ -105,12 +110,16 @@ class LevelSenders:
         self._reloader = None if reloader_of is None else reloader_of(self)
 
     def reload(self) -> None:
-        """Reads the topology file again, even if it did not change. Does nothing if the producer has no file."""
+        """Reads the topology file again, even if it did not change, and follows its routes or logs why not. Does
+        nothing if the producer has no file.
+        """
         if self._reloader is not None:
             self._reloader.reload(always=True)
 
     def watch(self) -> None:
-        """Reads the topology file again whenever it changes, until `stop`. Does nothing if the producer has no file."""
+        """Starts a thread that reads the topology file again whenever it changes, until `stop`. Does nothing if the
+        producer has no file.
+        """
         if self._reloader is not None:
             self._reloader.start()
 

@@ -68,7 +68,9 @@ class _Sent:
 
 
 class ManySends:
-    """One call of `send_many`. `post`: sends a message; `unclaimed`: gets the receipts of a call that was interrupted."""
+    """One call of `send_many`. `post`: sends a message; `unclaimed`: gets the receipts of a call that was interrupted,
+    if they report failures or come later.
+    """
 
     def __init__(self, topic: str, post: Post, unclaimed: OnStored) -> None:
         self._topic, self._post, self._unclaimed = topic, post, unclaimed
@@ -80,7 +82,11 @@ class ManySends:
         self._interrupted = False
 
     def send(self, messages: Iterable[Any], options: SendOptions) -> list[str]:
-        """Sends the messages and waits for their receipts. Returns their identities. Raises as Producer.send_many."""
+        """Sends the messages and waits for their receipts, at most 90 s after the last send. Returns their identities,
+        in order. Raises UsageError for arguments that cannot be meant, and SendManyError if a message was refused or
+        has no receipt. An exception of the iterator `messages` is raised after the receipts of the messages before it,
+        unless one of these has failed.
+        """
         if problems := list(_problems(messages, options)):
             raise UsageError(*(error("K730", "not an argument of a message", detail) for detail in problems))
         try:

@@ -41,9 +41,10 @@ _LAST_MARKS: Final = 20.0  # seconds the marks at the end are waited for
 
 
 class NumberedPublisher:
-    """Publishes the messages of one producer, and hands each receipt to a callback. A message is identified by its
-    ticket, a number. Thread-safe. `numbered` false: messages get no sequence numbers, and no marks are sent. The
-    constructor asks the broker for the topic's partitions and opens them; it raises ClusterError.
+    """Publishes the messages of one producer, and passes each receipt to a callback. A message is identified by its
+    ticket, a number. Thread-safe. `numbered`: messages get sequence numbers, and marks are sent, which are messages
+    with the last number of a partition. The constructor asks the broker for the topic's partitions and opens them; it
+    raises ClusterError.
     """
 
     def __init__(

@@ -75,29 +75,31 @@ class PendingMessages:
 
 
 class UnclaimedReceipts:
-    """Failed receipts of messages that were posted without a callback. Thread-safe."""
+    """Failed receipts of messages that were posted without a callback, until they are reported. Thread-safe."""
 
     def __init__(self, topic: str) -> None:
         self._topic, self._lock = topic, threading.Lock()
         self._reasons: list[str] = []
 
     def take(self, receipt: Receipt) -> None:
-        """Keeps the reason of a receipt that reports a failure; ignores any other receipt."""
+        """Keeps the reason of a receipt that reports a failure; ignores any other receipt. The end of the program logs
+        the failures that `tell` has not reported before.
+        """
         if not isinstance(receipt, Confirmed):
             with self._lock:
                 self._reasons.append(receipt.reason)
                 program_end.register(self)
 
     def tell(self, missing: int) -> None:
-        """Raises ClusterError if a message failed since the last call, or if `missing` is not 0. `missing`: number of
-        messages without a receipt in time.
+        """Raises ClusterError if a message has failed that was not reported before, or if `missing` is not 0; all of
+        them count as reported then. `missing`: number of messages without a receipt in time.
         """
         if detail := self._loss_text(missing):
             raise ClusterError(error("K715", "message without receipt", detail))
 
     def end(self, seconds: float) -> str:  # noqa: ARG002  # nothing is awaited here
-        """Returns a text about the failed messages, "" if no message failed; does not wait. See
-        kodo_consumer.sending.program_end.Unfinished.
+        """Returns a text about the failed messages that were not reported before, "" if there are none; does not wait.
+        See kodo_consumer.sending.program_end.Unfinished.
         """
         return self._loss_text(0)
 

@@ -45,9 +45,15 @@ def route_reloader(
     send_targets: Callable[[LoadedTopology], Mapping[str, SendTarget]],
     adopt: Callable[[LoadedTopology], None],
 ) -> FileReloader[LoadedTopology]:
-    """Reader of the topology file for one sender, not started. `present`: the topology that the sender uses, and the
-    file's bytes. `send_targets`: returns the sender's send targets by name; raises KodoctlError. `adopt` gets a
-    topology that differs in routes only.
+    """Returns a reader of the topology file for one sender, not started. It adopts a changed topology whose send
+    targets differ at most in their routes; else it logs the settings that need a restart.
+
+    Args:
+        file: the topology file.
+        surroundings: environment in which the file is loaded.
+        present: the topology that the sender uses, and the bytes of the file that it was read from (None: unknown).
+        send_targets: returns the sender's send targets in a topology by name; raises KodoctlError.
+        adopt: called with each topology that the sender has to follow.
     """
 
     def read_topology() -> LoadedTopology:
@@ -73,8 +79,9 @@ def level_reloader(
     level: str,
     routes: LevelSenders,
 ) -> FileReloader[LoadedTopology]:
-    """Returns the reader of the topology file of a producer for one level, not started. A changed file gives `routes`
-    its new routes.
+    """Returns the reader of the topology file of a producer for one level, not started. A changed file gives `levels`
+    its topology and `routes` its routes. `source`: (file, environment in which it is loaded, (topology in use, bytes of
+    the file that it was read from)).
     """
 
     def adopt(found: LoadedTopology) -> None:

@@ -61,7 +61,9 @@ class Veto(Exception):  # noqa: N818  # what a hook says, as Dead and Retry of h
 
 
 class SentMessage(NamedTuple):
-    """A message that was sent: its identity (`kodo-id`), its topic, and the draft that the hooks have left."""
+    """A message that was published, as the hooks "sent" and "failed" get it: its identity (`kodo-id`), its topic, and
+    the draft that the hooks "send" have left.
+    """
 
     id: str
     topic: str
@@ -69,8 +71,8 @@ class SentMessage(NamedTuple):
 
 
 class SendHooks:
-    """Interceptors of one sender, each kind in the order in which they were added. `moments`: those that `add` takes.
-    `needs_drafts`: a hook of another moment than "publish" was added, which gets the draft of a message.
+    """Interceptors of one sender, each kind in the order in which they were added. `moments`: moments that `add`
+    accepts. `needs_drafts`: a hook of another moment than "publish" was added, which gets the draft of a message.
     """
 
     def __init__(self, *, moments: tuple[Moment, ...] = MOMENTS) -> None:
@@ -79,8 +81,8 @@ class SendHooks:
         self._logged: dict[object, float] = {}
 
     def add(self, moment: Moment, hook: Callable[..., Any]) -> None:
-        """Adds a hook. Raises UsageError for an unknown moment, a hook that cannot be called as it will be, and an
-        async one that nobody would await.
+        """Adds a hook. Raises UsageError for an unknown moment, a hook that does not accept the arguments of its
+        moment, and an async hook of any moment but "send", because nobody would await it.
         """
         if moment not in self._moments:
             raise _invalid(f"{moment!r}: there is {', '.join(self._moments)}")
@@ -94,9 +96,9 @@ class SendHooks:
         self.needs_drafts |= moment != "publish"
 
     def before(self, draft: Draft) -> Draft:
-        """The draft after all hooks "send", which may change it in place. One that returns None leaves the draft as it
-        is by then; one may return another draft. Raises UsageError for a veto, for a hook that is async and for one
-        that returns anything else; other exceptions of a hook pass.
+        """The draft after all hooks "send". Each may change the draft in place and return None, or return another
+        draft, which the next one gets. Raises UsageError for a veto, for a hook that is async and for a hook that
+        returns anything else; other exceptions of a hook pass.
         """
         for hook in self._hooks["send"]:
             try:
@@ -127,13 +129,20 @@ class SendHooks:
         on_receipt: OnStored,
         partition: int | None = None,
     ) -> PostedMessage:
-        """Publishes a message by a sender, after the hooks "publish". The receipt goes to the functions that these have
-        returned, to the hooks "sent" or "failed", then to `on_receipt`. `form`: rules for properties that a hook adds;
-        `draft`: as the hooks "send" left it; None: nobody needs it. An exception of a hook about the outcome is logged,
-        at most once in 10 s for each hook.
+        """Publishes a message by a sender, after the hooks "publish". The receipt goes later, on any thread, to the
+        functions that these hooks have returned, to the hooks "sent" or "failed", then to `on_receipt`. An exception of
+        a hook about the outcome is logged, at most once in 10 s for each hook.
 
-        Raises as LevelSender.publish, and as hooks "publish" do (see `prepare`); then the functions that were returned
-        before get the exception, the hooks "sent" and "failed" nothing.
+        Raises as LevelSender.publish, and as hooks "publish" do (see `prepare`); then only the functions that were
+        returned before get the exception.
+
+        Args:
+            by: sender of the level.
+            form: rules for properties that a hook adds.
+            message: the message.
+            draft: the draft as the hooks "send" left it; None: no hook needs it.
+            on_receipt: gets the receipt.
+            partition: number of the partition, which `await_room` returned; None: it is chosen.
         """
         outcomes = self.prepare(CheckedMessage(message, by.topic, form)) if self._hooks["publish"] else ()
         if not outcomes and draft is None:

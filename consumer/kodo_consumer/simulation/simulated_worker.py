@@ -34,7 +34,7 @@ class SimulatedHandlers(Protocol):
         """Called when a run begins. Returns the seconds that it takes, and its outcome."""
 
     def on_end(self, message: Message, outcome: Outcome) -> None:
-        """Called when a run has ended, or the worker has given it up."""
+        """Called when a run has ended, or the worker has given it up (`outcome`: TOOK_TOO_LONG)."""
 
 
 class VirtualSlots:
@@ -73,8 +73,8 @@ class VirtualSlots:
         return self._ends[0][0] if self._ends else NEVER
 
     def step(self, now: float) -> bool:
-        """Ends runs that are due at `now`, and starts messages that may start. Returns false if there was nothing to
-        do.
+        """Ends runs that are due at `now`, and starts messages that may start, without waiting. Returns false if it
+        neither ended nor started a run.
         """
         source, busy = self._source, False
         assert source is not None
@@ -103,8 +103,8 @@ class VirtualSlots:
 
 
 class SimulatedWorker:
-    """One worker with its slots, connected to the broker. `shelf`: store from which the workers lease shared limits;
-    None: each has its part of them.
+    """One worker with its slots; the constructor connects it to the broker. `shelf`: store from which the workers lease
+    shared limits; None: each has its part of them.
     """
 
     def __init__(
@@ -132,8 +132,8 @@ class SimulatedWorker:
         return min(self._slots.next_end, tick, self._tick_at, self._leases_due)
 
     def step(self, now: float) -> bool:
-        """Does everything that is due at `now`. Returns false if there was nothing to do. Raises the error that broke
-        the worker.
+        """Does everything that is due at `now`. Returns false if no handler run ended or started. Raises the error that
+        broke the worker.
         """
         worker = self.worker
         if self._leases is not None and self._leases_due <= now:
@@ -153,9 +153,9 @@ class SimulatedWorker:
 
 
 def worker_policies(policy: Policy, workers: int, slots: int | None) -> list[Policy]:
-    """Policies of so many workers. `slots`: slots of all together, of which each has one at least; None: those of the
-    file for each. The number of slots is fixed, also where the file lets it adapt. The workers neither record nor sign
-    nor validate, because that does not change who gets a slot.
+    """Policies of that many `workers`. `slots`: slots of all together, of which each worker gets an equal part, but one
+    at least; None: each has those of the file. The number of slots is fixed, even if the file lets it adapt. The
+    workers neither record nor sign nor validate, because that does not change who gets a slot.
     """
     total = slots or policy.concurrency * workers
     shares = [max(1, total // workers + (number < total % workers)) for number in range(workers)]

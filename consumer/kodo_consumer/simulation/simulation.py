@@ -41,11 +41,13 @@ _OUTCOMES: Final[Mapping[str, Outcome]] = {
 
 class SimulatedArrival(NamedTuple):
     """A message as its producer sent it, `at` seconds after the first one. `properties`: those that the file uses.
-    `tenant`: as recorded. `outcomes`: a letter for each lane in which handlers ran: d done, f failed, p and b asked for
-    PENDING or BLOCKING, k failed for the last time: it dies again. Runs after the last letter are done.
+    `size`: bytes of payload. `tenant`: as recorded. `outcomes`: a letter for each lane in which handlers ran, which
+    counts for all runs there: d done, f failed, p and b asked for PENDING or BLOCKING, k failed for the last time: the
+    message dies again. Runs in lanes after the last letter are done, or fail if that letter is k.
 
-    `state`, `due` (seconds, as `at`) and `attempts` (hops, then attempts in retrying, pending, blocking and backup) are
-    those of a message that was waiting already when the replay begins.
+    `state`, `due` (seconds, as `at`; None: at once) and `attempts` (hops, then attempts in retrying, pending, blocking
+    and backup) are those of a message that was waiting already when the replay begins; other messages have the
+    defaults.
     """
 
     at: float
@@ -62,9 +64,9 @@ class SimulatedArrival(NamedTuple):
 
 class SimulatedOutage(NamedTuple):
     """An outage of a dependency of these tenants, from `since` to before `until` (seconds, as SimulatedArrival.at).
-    Their messages that arrive meanwhile go to the lane of `state` at once, as if they had failed before. There their
-    handlers take `seconds`, and end as done or failed; if failed, they fail in all other states, too, after their usual
-    time. A handler that takes longer than the file allows is timed out.
+    Messages of the tenants that arrive meanwhile go to the lane of `state` at once, as if they had failed before. Their
+    handlers in this state take `seconds`, and end as done (`done`) or failed. If these fail, runs in all other states
+    fail, too, after their usual time. A handler that takes longer than the file allows is timed out.
     """
 
     tenants: frozenset[str]
@@ -82,8 +84,9 @@ class SimulatedOutage(NamedTuple):
 
 
 class SimulatedResult(NamedTuple):
-    """Result of an arrival. `wait`: seconds from it until a handler first started; `done`: seconds from it until it was
-    done; None: never. `dead`: it is among the dead letters. `tenant`: by the file's `fair_by`, not as recorded.
+    """Result of an arrival. `wait`: seconds from the arrival until a handler first started, None: never; `done`:
+    seconds from the arrival until it was done, None: never. `dead`: it is among the dead letters. `tenant`: by the
+    file's `fair_by`, not as recorded.
     """
 
     tenant: str
@@ -153,9 +156,10 @@ class _Progress:
 
 class Simulation:
     """Replay of one subscription's traffic, with a worker for each of `policies`. `seconds`: run time of a handler by
-    tenant and state (`backup` for the level), of all that may come; cut to just below the time-out of the file.
-    `outages`: the first that affects a run counts. `groups`: runs by state and by whether the worker took the tenant
-    for slow when they began. `counts`: messages by the rule that ended them.
+    recorded tenant, then by state (`backup` for that level), for each tenant and state in which a run can happen; cut
+    to just below the time-out of the file. `outages`: the first that affects a run counts. `groups`: runs by state and
+    by whether the worker took the tenant for slow when they began. `counts`: number of messages by the rule that ended
+    them, after `run`.
     """
 
     def __init__(
@@ -210,7 +214,9 @@ class Simulation:
     # ---- handlers
 
     def on_start(self, message: Message) -> tuple[float, Outcome]:
-        """Returns seconds and outcome of a run that begins now, as recorded or by an outage."""
+        """Counts a run that begins now. Returns the seconds that it takes, and its outcome, as recorded or by an
+        outage.
+        """
         in_flight, now = message._in_flight, self._clock.now()  # noqa: SLF001  # the run belongs to the engine's message
         assert isinstance(in_flight, InFlight)
         number, lane = _number(message), in_flight.lane.lane

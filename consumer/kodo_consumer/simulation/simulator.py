@@ -57,9 +57,10 @@ def _group_figures(fates: Sequence[SimulatedResult]) -> dict[str, Any]:
 
 
 def figures(fates: Sequence[SimulatedResult], tenants: int = TENANT_ROWS) -> dict[str, Any]:
-    """Figures of all messages (`all`), and of the `tenants` with most messages (`tenants`, one row each): counts, and
-    percentiles of waits and latencies in ms, None without a value. A row with `tenant` None has the figures of all
-    other tenants together.
+    """Figures of all messages (`all`), and of the `tenants` with most messages (`tenants`, a row each, with `tenant`):
+    counts (`messages`, `done`, `dead`), and percentiles (`p50`, `p95`, `p99`) of waits (`wait_ms`) and latencies
+    (`latency_ms`), None if no message has a value. If there are more tenants, a last row has the figures of all others
+    together, with `tenant` None and their number as `tenants`.
     """
     by_tenant: dict[str, list[SimulatedResult]] = {}
     for fate in fates:
@@ -95,11 +96,11 @@ def run_rows(groups: Mapping[tuple[str, bool], RunGroup]) -> list[dict[str, Any]
 
 
 def answer(lines: Iterator[str]) -> dict[str, Any]:
-    """Simulates the traffic of `lines`: a request {text, path, environment, topic, subscription, workers, slots,
-    seconds, outages}, then SimulatedArrivals as lists. The document has `all` and `tenants` (see `figures`; without
-    messages that waited before), `states` (see `run_rows`), `waiting` (counts of the messages that waited before),
-    `moved` (by rule), `breaker_opened`, `slots` and `workers`; or only `findings` (code, summary, detail) if the
-    request is not valid.
+    """Simulates the traffic of `lines`, each a JSON text: first a request {text, path, environment, topic,
+    subscription, workers, slots, seconds, outages}, then SimulatedArrivals as lists. Returns a document for JSON with
+    `all` and `tenants` (see `figures`; without messages that waited before), `states` (see `run_rows`), `waiting`
+    (counts of the messages that waited before), `moved` (number of messages by the rule that ended them),
+    `breaker_opened`, `slots` and `workers`; or only `findings` (code, summary, detail) if the request is not valid.
     """
     request = json.loads(next(lines))
     try:

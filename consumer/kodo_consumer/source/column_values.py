@@ -44,7 +44,7 @@ def _or_text(read: Callable[[str], Any]) -> Read:
 
 
 def read_bytes(text: str) -> bytes:
-    """Bytes of a bytea in PostgreSQL's hexadecimal form, after its two characters of introduction."""
+    """Bytes of a bytea in PostgreSQL's hexadecimal form, whose first two characters only introduce it."""
     return bytes.fromhex(text[2:])
 
 
@@ -87,8 +87,9 @@ _ELEMENTS: Final[Mapping[int, int]] = {
 
 
 def reader_of(type_oid: int, *, is_avro: bool, is_number: bool = False) -> Read:
-    """Function that reads a value of a type. `is_avro`: for an Avro record, whose types hold times, UUIDs, bytes and
-    decimals; else for JSON. `is_number`: the JSON schema says that a numeric is a number.
+    """Function that reads a value of a type from PostgreSQL's text; of types that are not listed here it returns the
+    text. `is_avro`: for an Avro record, whose types hold times, UUIDs, bytes and decimals; else for JSON. `is_number`:
+    the JSON schema says that a numeric is a number, so it becomes a Decimal.
     """
     if type_oid in _ELEMENTS:
         element = reader_of(_ELEMENTS[type_oid], is_avro=is_avro, is_number=is_number)
@@ -100,7 +101,7 @@ def reader_of(type_oid: int, *, is_avro: bool, is_number: bool = False) -> Read:
 
 def read_array(text: str, element: Read) -> list[Any]:
     """Reads an array as PostgreSQL writes it: `{1,2}`, `{{"a,b",NULL},{c,d}}`; NULL becomes None. Bounds before it
-    (`[0:1]=`) are left out. Raises ValueError or IndexError for any other text.
+    (`[0:1]=`) are left out. Raises ValueError or IndexError for most other texts; does not check the rest.
     """
     values, at = _elements(text, text.index("{") + 1, element)
     if at != len(text):

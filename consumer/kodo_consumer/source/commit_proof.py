@@ -37,8 +37,8 @@ class CommitStatus(StrEnum):
 
 class RequiredMessage(NamedTuple):
     """Message that a change in the log requires. `end`: position after its commit; `time`: of the commit, in ms since
-    the epoch, for people; `table`: for people; `ground`: its ground topic; `partition`: where it belongs; `doubt`: why
-    the change may rightly have no message, "": it needs one.
+    the epoch, for people; `table`: for people; `ground`: its ground topic; `partition`: partition where it belongs;
+    `doubt`: why the change may rightly have no message, "": it needs one.
     """
 
     end: int
@@ -55,12 +55,18 @@ Copy = tuple[str, Position]
 
 @dataclass(frozen=True)
 class ProofInputs:
-    """Readings of the log, from `start` up to `end`, and of the topics. `expected`: by position; `stored`: by (ground
-    topic, position) the number of the source's own copies; `doubts`: by the same, the reason why a message with the id
-    of that change proves nothing; `covered`: position up to which the source reported everything as stored; `spans`: of
-    its marks; `first`: by partition the lowest position of an own message, None: it stores none; `routing`: of the
-    present topology; `strangers`: number of messages with an id of the source that others sent, by the name of their
-    producer; `silent`: by position the table of a change that requires no message, the first of its commit.
+    """Readings of the log, from `start` up to `end`, and of the topics.
+
+    `expected`: by position, the messages that changes in the log require; `silent`: by position, the table of a change
+    that requires no message, of the first such change of its commit.
+
+    `stored`: number of the source's own messages by (ground topic, position); `doubts`: by the same key, the reason why
+    a message with the id of that change proves nothing; `first`: by partition, the lowest position of an own message
+    that is stored, None if there is none; `strangers`: number of messages with an id of the source that others sent, by
+    the name of their producer.
+
+    `covered`: position up to which the source reported everything as stored; `spans`: parts of the log that its stored
+    marks cover (a mark says that a part is stored); `routing`: hash of the present topology (`routing_of`).
     """
 
     start: int
@@ -109,7 +115,9 @@ class Proof:
 
 
 def prove(reading: ProofInputs) -> Proof:
-    """Decides the status of each commit: the worst of its messages."""
+    """Decides the status of each commit, which is the worst status of its messages. A stored message that no change
+    requires counts as UNKNOWN, and so does a change without a message about which another topology decided.
+    """
     rank = {status: number for number, status in enumerate(CommitStatus)}
     commits: dict[int, tuple[CommitFinding, int]] = {}  # with the number of messages that have this status
     for lsn, finding in _judged(reading):
@@ -177,8 +185,8 @@ def _status(place: Position, one: RequiredMessage, reading: ProofInputs) -> tupl
 
 
 def _other_topology(lsn: int, reading: ProofInputs) -> str:
-    """Reason why another topology than the present one decided about a change; "": no stored mark says so. Where no mark
-    covers the change, those before and after it tell.
+    """Reason why another topology than the present one decided about a change; "": no stored mark says so. Where no
+    mark covers the change, those before and after it tell.
     """
     deciding = _deciding(lsn, reading)
     if not deciding or any(span.routing in {"", reading.routing} for span in deciding):
@@ -198,8 +206,8 @@ def _unknown_topology(lsn: int, reading: ProofInputs) -> str:
 
 
 def _deciding(lsn: int, reading: ProofInputs) -> list[Span]:
-    """The spans that cover a change. In the gap that a moved slot leaves: the last span before it, or the first one after
-    it if only that one has another topology than the present.
+    """The spans that cover a change. In the gap that a moved slot leaves: the last span before it, or the first one
+    after it if only that one has another topology than the present.
     """
     spans = [span for span in reading.spans if span.start]
     if covering := [span for span in spans if span.start <= lsn < span.end]:

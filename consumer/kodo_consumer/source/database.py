@@ -70,7 +70,7 @@ WHERE slot_name = %s AND database IS DISTINCT FROM current_database()
 
 
 class SlotInUseError(DatabaseError):
-    """Another process reads the slot, or makes it."""
+    """Another process reads the slot, or has made it."""
 
 
 class SourceOwner(NamedTuple):
@@ -87,8 +87,8 @@ class SourceOwner(NamedTuple):
 
 class SourceDatabase:
     """The database of a source. `environ` has the variable with the address; `accepted_gap`: position at which the slot
-    may be although changes before it were passed over, None: a slot that passed changes over is an error. Methods raise
-    DatabaseError.
+    may be although changes before it were passed over, None: a slot that passed changes over is an error. Errors of
+    statements leave the context of `connect` or `replicate` as DatabaseError.
     """
 
     def __init__(
@@ -156,9 +156,10 @@ class SourceDatabase:
         return published is not None
 
     def slot_position(self, connection: Any) -> int | None:
-        """Position of the slot; None: there is none yet, and it can be made. Raises UsageError if the slot cannot be
-        used, if the publication belongs to another topology or cluster, and, without a slot, if there is no
-        publication, the server does not decode its log, or another database has a slot of this name.
+        """Position up to which changes of the slot are confirmed; None: there is no slot yet, and it can be made.
+        Raises UsageError if the slot cannot be used, if the publication belongs to another topology or cluster, and,
+        without a slot, if there is no publication, the server does not decode its log, or another database has a slot
+        of this name.
         """
         is_published = self.check_owner(connection)
         found = connection.execute(_SLOT, [self._source.slot]).fetchone()
@@ -209,9 +210,10 @@ class SourceDatabase:
             return False
 
     def check_position(self, position: int, covered: int) -> None:
-        """Raises UsageError if the slot is further on than `covered`, the position that the last mark names, and not at
-        `accepted_gap`: then somebody moved the slot, or made it anew. `covered`: 0: the broker has no mark, so a gap
-        cannot be found, which is logged.
+        """Raises UsageError if the slot is at a `position` after `covered` and not at `accepted_gap`: then somebody
+        moved the slot, or made it anew, and changes in between are passed over. `covered`: position up to which, by the
+        last mark in the topics, everything is stored; 0: the broker has no mark, so a gap cannot be found, which is
+        logged.
         """
         slot, at = self._source.slot, lsn_text(position)
         if not covered:
@@ -239,18 +241,22 @@ class SourceDatabase:
         return sorted(name for (name,) in found)
 
     def present_name(self, connection: Any, relation: Relation) -> str:
-        """Present name of a table, of which the log may have an earlier name; "" if the table does not exist any more."""
+        """Present name (`schema.table`) of a table, of which the log may have an earlier name; "" if the table does not
+        exist any more.
+        """
         found = connection.execute(_NAME, [relation.id]).fetchone()
         return found[0] if found else ""
 
     def root_of(self, connection: Any, relation: Relation) -> int:
-        """Number (oid) of the partitioned table to which a partition belongs now; 0: the table is no partition."""
+        """Number (oid) of the topmost partitioned table to which a partition belongs now, of such a table its own; 0:
+        the table is neither, or does not exist any more.
+        """
         found = connection.execute("SELECT pg_partition_root(%s::oid::regclass)::oid::bigint", [relation.id]).fetchone()
         return (found and found[0]) or 0
 
     def primary_key(self, connection: Any, table: TableMapping, relation: Relation) -> list[str]:
-        """Names of the columns of a table's primary key; empty: none is known. A renamed table is found by its number. Of
-        a dropped table only a key of one column is known, from the log.
+        """Names of the columns of a table's primary key; empty: none is known. A renamed table is found by its number.
+        Of a dropped table only a key of one column is known, from the log.
         """
         schema, name = table.parts
         place = [max(relation.id, 0), schema if relation.id < 0 else None, name]  # of a snapshot the name is certain
@@ -261,7 +267,10 @@ class SourceDatabase:
         return logged if relation.identity == "d" and len(logged) == 1 else []
 
     def fetch(self, connection: Any, relation: Relation, names: Sequence[str], row: Values) -> Values:
-        """See kodo_consumer.source.row_mapping.Fetch."""
+        """Reads the values of the columns `names`, in this order, from the row whose replica identity (the columns that
+        identify it in the log) has the values of `row`. Raises GoneError if the row does not exist any more, or the
+        log has no columns that identify it.
+        """
         from psycopg.sql import SQL, Identifier
 
         schema, _, table = relation.name.partition(".")
@@ -290,8 +299,8 @@ class Event(NamedTuple):
 
 
 class Replication:
-    """Connection for replication. `must_answer`: the server waits for a `confirm`. Methods raise DatabaseError. Not
-    thread-safe.
+    """Connection for replication. `must_answer`: the server waits for a call of `confirm`. Methods raise DatabaseError.
+    Not thread-safe.
     """
 
     def __init__(self, connection: Any, source: ChangeSource) -> None:
@@ -323,8 +332,8 @@ class Replication:
         return System(str(found[0]), timeline, end, forks_of(history))
 
     def create_slot(self) -> int:
-        """Creates the slot; changes that are committed from now on come through it. Returns the slot's position. Fails
-        if the slot exists.
+        """Creates the slot; changes that are committed from now on come through it. Returns the slot's position. Raises
+        SlotInUseError if the slot exists.
         """
         found = self.execute(f'CREATE_REPLICATION_SLOT "{self._source.slot}" LOGICAL pgoutput NOEXPORT_SNAPSHOT')
         return read_lsn(str(found[0][1]))
@@ -338,7 +347,9 @@ class Replication:
         return read_lsn(str(found[0][1])), str(found[0][2])
 
     def keep_slot(self) -> None:
-        """Makes the slot of the temporary one, at its position. This is the only sign that the snapshot is sent."""
+        """Creates the source's slot as a copy of the temporary one of `create_snapshot`, at its position. Call it after
+        the rows of the snapshot are sent: that the slot exists is the only sign of this.
+        """
         self.execute(
             f"SELECT pg_copy_logical_replication_slot('{snapshot_slot(self._source.slot)}', '{self._source.slot}', false)"
         )
@@ -372,7 +383,9 @@ class Replication:
         return found
 
     def confirm(self, lsn: int) -> None:
-        """Reports that everything up to a position is stored: it does not come again."""
+        """Reports to the server that everything up to a position is stored: it does not come again. Blocks until the
+        report is sent.
+        """
         self.must_answer = False
         now = int((time.time() - _EPOCH_S) * 1e6)
         self._pg.put_copy_data(_STATUS.pack(b"r", lsn, lsn, lsn, now, 0))
@@ -404,14 +417,19 @@ class Replication:
 
 
 def identity_of(connection: Any) -> str:
-    """Identity of a database, SERVER/OID, as the ledger has it: of the server's files, and the number of the database."""
+    """Identity of a database, as the ledger has it: SERVER/OID, the identifier of the server's files and the number of
+    the database.
+    """
     return str(connection.execute(IDENTITY).fetchone()[0])
 
 
 def snapshot_rows(
     connection: Any, table: TableMapping, relation_id: int, snapshot: str
 ) -> Iterator[Relation | RowChange]:
-    """Yields the table, and each of its rows as an insert, as the snapshot has them."""
+    """Yields the table as a Relation with the id `relation_id`, then each of its rows as an insert, as the exported
+    snapshot of this name has them. Reads within one transaction of `connection`, which stays open until the last row
+    was read.
+    """
     from psycopg.sql import SQL, Identifier, Literal
 
     columns = connection.execute(

@@ -52,8 +52,9 @@ class System(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Part of the log of which a mark says that all is stored. `start`: 0: a snapshot stands for everything before;
-    `routing`: of the process that sent the mark, "": an earlier release wrote none.
+    """Part of the log of which a mark (a message of the source without content) says that all its changes are stored.
+    `start`: 0: a snapshot stands for everything before; `routing`: topology hash (`routing_of`) of the process that
+    sent the mark, "": an earlier release wrote none.
     """
 
     start: int
@@ -79,8 +80,8 @@ class Stranger(NamedTuple):
 
 
 class SourceIdentity:
-    """Identity of one source on one server. `slot`: name of its slot; `routing`: of its present topology, see
-    `routing_of`; `signer`: verifies signatures, None: nothing is signed.
+    """Identity of one source on one server. `slot`: name of its slot; `system`: the server; `routing`: hash of its
+    present topology, see `routing_of`; `signer`: verifies signatures, None: nothing is signed.
     """
 
     def __init__(self, slot: str, system: System, routing: str, signer: Signer | None = None) -> None:
@@ -93,7 +94,9 @@ class SourceIdentity:
         self.learn([routing])
 
     def learn(self, routings: Iterable[str]) -> None:
-        """Takes in the routings of earlier processes, as their marks have them: they sent under other names."""
+        """Adds the topology hashes (`routing_of`) of earlier processes, as their marks have them, because those sent
+        under other producer names. Messages under these names count as the source's own from now on.
+        """
         timelines = [self.system.timeline, *(timeline for timeline, _ in self.system.forks)]
         self._origins.update(
             self._origin(timeline, routing) for timeline in timelines for routing in routings if routing
@@ -107,11 +110,13 @@ class SourceIdentity:
         return f"{self.slot}:{self.system.id}{'' if timeline == 1 else f'@{timeline}'}:{position}"
 
     def producer(self, position: Position) -> str:
-        """Name of the producer under which a position is numbered."""
+        """Name of the producer that sends the message of a position, within whose messages its number counts."""
         return self._producer(self._origin(self.system.timeline, self.routing), position)
 
     def coverage_producer(self, timeline: int | None = None) -> str:
-        """Name of the producer of marks. `timeline`: None: the present one."""
+        """Name of the producer of marks, each of which names a part of the log that is stored. `timeline`: of the
+        server; None: the present one.
+        """
         return f"kodo-source-{self.slot}-{self.system.id}-{timeline or self.system.timeline}-covered"
 
     def begin_producer(self) -> str:
@@ -119,12 +124,14 @@ class SourceIdentity:
         return f"{self.coverage_producer()}{_BEGIN}"
 
     def has_producer(self, name: str) -> bool:
-        """True if a producer of changes has this name, now or in an earlier topology."""
+        """True if a producer of changes has this name, now or in an earlier topology that `learn` was given."""
         return any(name.startswith(f"kodo-source-{self.slot}-{origin}-") for origin in self._origins)
 
     def change_of(self, message: ReadMessage, partition: str) -> StoredChange | Stranger | None:
-        """Returns the change whose id a stored message of a partition has; None: it has none of this server's log, or a
-        worker moved it, or a recall sent it.
+        """Returns a stored message of a partition that has the id of a change: a StoredChange if it was sent as the
+        source sends (under the producer's name for this position, alone, with a number), else a Stranger. Only the
+        `doubt` of a StoredChange tells a wrong signature. None: it has no id of this server's log, or a worker moved
+        it, or a recall sent it.
         """
         properties = message.properties
         found = self._id.fullmatch(properties.get(ID, "")) if ORIGIN_ID not in properties else None
@@ -137,8 +144,8 @@ class SourceIdentity:
         return StoredChange(position, message.producer, "" if self._is_signed(message, partition) else UNSIGNED)
 
     def span_of(self, message: ReadMessage, partition: str) -> Span | None:
-        """Returns the part of the log that a stored mark of this source covers; None: the message is no such mark. Of an
-        earlier timeline it is the part that this server has, too.
+        """Returns the part of the log that a stored mark of this source covers; None: the message is no such mark, or
+        has no valid signature. Of an earlier timeline it is the part that this server has, too.
         """
         timeline = self._covering.get(message.producer)
         found = _SPAN.fullmatch(message.properties.get(COVERED, "")) if timeline is not None else None
@@ -148,7 +155,7 @@ class SourceIdentity:
         return Span(read_lsn(found[1]), end, message.properties.get(ROUTING, ""))
 
     def mark_properties(self, start: int, end: int) -> dict[str, str]:
-        """Properties of a mark that covers the log from `start` to `end`."""
+        """Properties of a mark that covers the log from `start` to `end`, with the hash of the present topology."""
         return {COVERED: f"{lsn_text(start)}..{lsn_text(end)}", ROUTING: self.routing}
 
     def _origin(self, timeline: int, routing: str) -> str:
@@ -210,7 +217,7 @@ class PartitionCopies:
 
 
 def routing_of(decisive: Any) -> str:
-    """Hash of the values that decide topic, partition and key of a source's messages, and whether a change makes one."""
+    """Hash of values that decide topic, partition and key of a source's messages, and whether a change makes one."""
     return _digest(decisive)
 
 

@@ -62,8 +62,8 @@ class RelationColumn(NamedTuple):
 
 
 class Relation(NamedTuple):
-    """Table as it was when the changes that follow were made. `name`: `schema.table`; `identity`: `d`, `n`, `f` or `i`,
-    as in pg_class.
+    """Table as it was when the changes that follow were made. `id`: its number (oid); `name`: `schema.table`;
+    `identity`: replica identity, `d` (primary key), `n` (nothing), `f` (whole row) or `i` (an index).
     """
 
     id: int
@@ -73,8 +73,9 @@ class Relation(NamedTuple):
 
 
 class RowChange(NamedTuple):
-    """Insert, update or delete of a row. `old`: the row before, None: not sent; `only_key`: `old` has the columns of the
-    replica identity alone; `new`: the row after, None for a delete; `is_insert`: the row is new.
+    """Insert, update or delete of a row of the table with the id `relation`. `old`: the row before, None: not sent;
+    `only_key`: `old` has values only of the columns of the replica identity; `new`: the row after, None for a delete;
+    `is_insert`: the row is new.
     """
 
     relation: int

@@ -31,8 +31,8 @@ _SNAPSHOT_SLOT: Final = "kodo_snapshot_"
 
 
 class Position(NamedTuple):
-    """Position of a message of a source. `lsn`: of the commit, or of the snapshot; `place`: in the transaction, from 0
-    on; `is_snapshot`: the row was there before the first change.
+    """Position of a message of a source. `lsn`: position in the log of the commit, or of the snapshot; `place`: in the
+    transaction, from 0 on, where each change has two places; `is_snapshot`: the row was there before the first change.
     """
 
     lsn: int

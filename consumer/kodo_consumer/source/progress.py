@@ -32,8 +32,8 @@ class Progress:
         return transaction
 
     def advance(self, server_end: int) -> int:
-        """Returns the position up to which all is stored. `server_end`: the server says that it has sent everything up
-        to this position.
+        """Returns the position up to which all is stored, and drops the transactions before it. `server_end`: position
+        up to which the server has sent everything.
         """
         while self._open and self._open[0].end is not None and not self._open[0].out:
             self.confirmed = self._open.popleft().end or 0

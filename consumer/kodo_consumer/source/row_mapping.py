@@ -20,7 +20,9 @@ _NUMBERS: Final = frozenset({"number", "integer"})
 
 
 class MappedMessage(NamedTuple):
-    """Message of a change, not checked yet. `topic`: its ground topic; `payload`: a row, bytes, or None for a tombstone."""
+    """Message of a change, not checked yet. `topic`: its ground topic; `payload`: a row, bytes, or None for a
+    tombstone.
+    """
 
     topic: str
     key: str
@@ -44,9 +46,10 @@ def refused(table: str, detail: str) -> UsageError:
 
 
 class RowMapping:
-    """Rows of a table, as it is in the database now, to messages. `target`: of the ground topic, None for an outbox;
-    `fetch`: reads values that the log does not repeat. Raises UsageError (K791) if a column that the file names is not
-    there, or if neither the file nor a primary key says what the message key is.
+    """Mapping of the rows of a table, as `relation` describes it, to messages. `target`: send target of the ground
+    topic, None for an outbox; `fetch`: reads values that the log does not repeat. The constructor raises UsageError
+    (K791) if a column that the file names is not there, or if neither the file nor a primary key says what the message
+    key is.
     """
 
     def __init__(
@@ -82,8 +85,9 @@ class RowMapping:
         self._needed = self._needed_places()
 
     def messages(self, change: RowChange) -> Iterator[MappedMessage]:
-        """Yields the messages of a change: none, one, or two if an update changed the key and the source sends
-        tombstones. Raises UsageError for a row that cannot become a message, and GoneError.
+        """Yields the messages of a change: one; none for a delete if the source sends no tombstones, or for a change of
+        an outbox that is no insert; two if an update changed the key and the source sends tombstones. Raises UsageError
+        for a row that cannot become a message, and GoneError.
         """
         if self._spec.outbox is not None:
             if change.is_insert and change.new is not None:
@@ -101,7 +105,9 @@ class RowMapping:
         yield MappedMessage(self.topic, self._key_text(new), self._properties(new), self._payload(new))
 
     def reads_table(self, change: RowChange) -> bool:
-        """True if a message of the change needs a value that the log does not repeat: it is left out if the row is gone."""
+        """True if a message of the change needs a value that the log does not repeat, and that is read from the table.
+        `messages` raises GoneError for it if the row does not exist any more.
+        """
         return self._spec.outbox is None and change.new is not None and self._lacks(change, change.new)
 
     def count(self, change: RowChange) -> int:

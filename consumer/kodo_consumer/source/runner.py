@@ -131,7 +131,9 @@ class Source:
 
     @property
     def confirmed(self) -> int:
-        """Position in the database's log up to which all is stored; 0: not known yet."""
+        """Position in the database's log up to which all is stored: at first that of the slot, then of the last stored
+        mark; 0: not known yet, as after each lost connection.
+        """
         return self._life.covered
 
     def serve(self, asked_to_end: threading.Event, *, drain_timeout: float) -> None:
@@ -147,7 +149,8 @@ class Source:
             try:
                 self._run(drain_timeout)
             except EndedError:
-                log.warning("the snapshot was not sent whole: the next run begins it again")
+                if self._life.replication is None:
+                    log.warning("the snapshot was not sent whole: the next run begins it again")
             except (DatabaseError, ClusterError, BrokenMessageError, OSError) as problem:
                 self._void_numbers()
                 failures = 1 if time.monotonic() - began > _MOST_PAUSE else failures + 1
@@ -448,8 +451,8 @@ class Source:
             replication.confirm(self._life.covered)
 
     def _cover(self, sender: SourceSender, *, at_once: bool = False) -> None:
-        """Sends a mark with the position up to which all is stored, if one is due. Only the position of a stored mark is
-        reported to the server, so a slot that is further on than the last mark was moved by somebody else.
+        """Sends a mark with the position up to which all is stored, if one is due. Only the position of a stored mark
+        is reported to the server, so a slot that is further on than the last mark was moved by somebody else.
         """
         life, now = self._life, time.monotonic()
         end = life.progress.advance(life.server_end)
@@ -468,7 +471,7 @@ class Source:
 
 
 def owner_of(topology: LoadedTopology, source: ChangeSource, connection: Connection) -> SourceOwner:
-    """Owner of a source: its topology, and how the cluster is read."""
+    """Owner of a source: its topology, and functions that read the cluster when they are called."""
     namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
     return SourceOwner(
         topology.spec.name,

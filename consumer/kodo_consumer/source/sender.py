@@ -53,9 +53,10 @@ _ALONE: Final = 512 << 10  # bytes from which on a message is sent alone, becaus
 
 @dataclass(slots=True, eq=False)
 class UnconfirmedMessage:
-    """Token of a message on its way. A mark has no transaction, number and position. `mark`: mark of the sequencer that
-    the message stores; None: it stores none. `covers`: position up to which everything is stored once this message is;
-    0: the message is no mark of coverage. `begins`: the message is the mark without which no other may be sent.
+    """Token of a message on its way. A mark (a message of the source without content) has no transaction, number and
+    position. `mark`: the sequencer's last number of a partition that the message stores; None: it stores none.
+    `covers`: position up to which everything is stored once this message is; 0: the message is no mark of coverage.
+    `begins`: the message is the mark without which no other may be sent.
     """
 
     sequencer: Sequencer
@@ -89,8 +90,9 @@ class PlacedMessage(NamedTuple):
 
 
 class SourceTopics:
-    """Ready topics of a source, and the place of each message in them. `system`: the database server; `signer`: see
-    SourceIdentity; `grounds`: names of its ground topics; `home`: the partition that has its marks of coverage. Methods
+    """Ready topics of a source (the topics of all levels of its ground topics), and the place of each message in them.
+    `system`: the database server; `signer`: verifies signatures, None: nothing is signed; `grounds`: names of its
+    ground topics; `home`: the partition that has its marks of coverage. The constructor asks the cluster. All methods
     raise ClusterError if the broker cannot be reached, and UsageError for a message that its topic does not take.
     """
 
@@ -123,7 +125,9 @@ class SourceTopics:
                 yield from ((ground, partition) for partition in self.of(ground, level).partitions)
 
     def of(self, ground: str, level: Level = Level.L1) -> ReadyTopic:
-        """Ready topic of a level of a ground topic."""
+        """Ready topic of a level of a ground topic; the first call for it asks the cluster for its limits and
+        partitions.
+        """
         found = self._topics.get((ground, level))
         if found is None:
             from kodo_consumer.adapters.pulsar.cluster_admin import limits_now
@@ -184,10 +188,11 @@ class Numbering:
 
 
 class SourceSender:
-    """Sends the messages of one source over one client. `out` gets each message that is sent; `settle` waits until
-    every message has its answer; `keep_alive` is called twice a second while a partition is read. Methods raise
-    ClusterError if the broker cannot be reached, and UsageError for a message that its topic does not take, where the
-    broker's numbers cannot be trusted, and at the start if the broker does not deduplicate.
+    """Sends the messages of one source over one client. `out` gets the token of each message that is sent, `on_answer`
+    the token and its answer; `settle` waits until every message has its answer; `keep_alive` is called twice a second
+    while a partition is read. Methods raise ClusterError if the broker cannot be reached, and UsageError for a message
+    that its topic does not take, where the broker's numbers cannot be trusted, and at the start if the broker does not
+    deduplicate.
     """
 
     def __init__(  # noqa: PLR0913
@@ -227,7 +232,10 @@ class SourceSender:
         return self._topics.of(ground).target
 
     def send(self, message: MappedMessage, position: Position, time_ms: int, transaction: OpenTransaction) -> bool:
-        """Sends a message. Returns False if the broker had it before this sender was opened."""
+        """Sends a message, and counts it in `transaction`; its answer comes later. Waits for all answers before and
+        after a message of 512 KiB or more. Returns False, and sends nothing, if the broker had the message before this
+        sender was opened.
+        """
         new, ready, partition = self._topics.place(message, position, time_ms)
         sending = self._sending(ready)
         producer = self._producer(sending, partition, position)
@@ -250,8 +258,9 @@ class SourceSender:
         return True
 
     def send_marks(self, *, end: bool) -> int:
-        """Sends the marks of all topics, and does not wait for their receipts; all messages must have theirs before.
-        Returns the number of marks. `end`: the runs of numbers are over.
+        """Sends the marks of all topics, which are messages with the last sequence number of a partition, and does not
+        wait for their receipts. All messages must have their receipts before. Returns the number of marks. `end`: this
+        process sends nothing after them.
         """
         count = 0
         for sending in self._sendings.values():
@@ -271,8 +280,8 @@ class SourceSender:
             self._coverage = self._client.open(self._topics.home, name, self._home.ready.target)
 
     def read_coverage(self, start: int, end: int) -> int:
-        """Returns the position up to which marks say that everything is stored. If no mark is stored any more, the broker's
-        number of the last mark is that position; 0: neither is known. Call it after `open_coverage`.
+        """Returns the position up to which marks say that everything is stored. If no mark is stored any more, the
+        broker's number of the last mark is that position; 0: neither is known. Call it after `open_coverage`.
 
         Args:
             start: Position of the slot.
@@ -293,8 +302,8 @@ class SourceSender:
             return read_back(session, partition, self._topics.identity, is_enough, self._keep_alive)
 
     def send_coverage(self, start: int, end: int) -> None:
-        """Sends a mark that says: everything from `start` to `end` was read without a gap, and is stored. `start`: 0 for
-        a snapshot. The broker keeps the number, `end`, also when the mark is gone.
+        """Sends a mark that says: everything from `start` to `end` was read without a gap, and is stored. Does not wait
+        for its receipt. `start`: 0 for a snapshot. The broker keeps the number, `end`, also when the mark is gone.
         """
         assert self._coverage is not None
         token = UnconfirmedMessage(self._home.sequencer, self._home.ready.partitions[0], covers=end)
@@ -307,9 +316,9 @@ class SourceSender:
         self._post(self._coverage, end, self._mark(self._home.ready, mark, covered), token)
 
     def send_begin(self, start: int) -> None:
-        """Sends a mark with the topology of this process, which covers nothing, and waits until it is stored; nothing, if
-        the last mark has this topology. Without it a process of another topology would not know the messages of one
-        that was killed before its first mark of coverage. `start`: position of the slot.
+        """Sends a mark with the topology of this process, which covers nothing, and waits until it is stored. Does
+        nothing if the last mark has this topology. Without it a process of another topology would not know the messages
+        of one that was killed before its first mark of coverage. `start`: position of the slot.
         """
         if self._is_named:
             return
@@ -347,8 +356,8 @@ class SourceSender:
         return self._sendings[topic]
 
     def _producer(self, sending: _Sending, partition: int, position: Position) -> SequencedProducer:
-        """The producer under whose name the position is numbered. If the broker does not know the name, because it forgot
-        it or the topology changed, the partition itself says what earlier processes stored.
+        """The producer under whose name the position is numbered. If the broker does not know the name, because it
+        forgot it or the topology changed, the partition itself says what earlier processes stored.
         """
         group = position.group
         found = sending.producers.get(partition)

@@ -24,7 +24,8 @@ log = logging.getLogger("kodo.source")
 
 class TableMappings:
     """Mappings of the tables that one reading of the log has met. `queries`: a connection for statements; `target_of`:
-    returns the send target of a ground topic. Methods raise DatabaseError, and UsageError (K791) where they say so.
+    returns the send target of a ground topic; its errors pass. Methods raise UsageError (K791) where they say so. An
+    error of a statement becomes a DatabaseError where it leaves the context of the connection.
     """
 
     def __init__(
@@ -69,8 +70,8 @@ class TableMappings:
         return self._mappings[relation][1].name if relation in self._mappings else ""
 
     def on_stranger(self, relation: int, lsn: int) -> None:
-        """Logs the first change of a published table that the file does not have. Raises UsageError if it may be a table
-        of the file that was renamed. `lsn`: position of its commit.
+        """Logs the first change of a published table that the file does not have; does nothing for later ones. Raises
+        UsageError if it may be a table of the file that was renamed. `lsn`: position of its commit.
         """
         name = self._strangers.pop(relation, "")
         if not name:
@@ -105,5 +106,5 @@ class TableMappings:
 
 
 def at(finding: Diagnostic, table: str, position: Position) -> Diagnostic:
-    """The finding about a change, with the change's table and position."""
+    """Returns the finding with the table and the position of its change in the detail."""
     return error(finding.code, finding.summary, f"{table} at {position}: {finding.detail}")

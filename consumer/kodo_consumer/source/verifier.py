@@ -67,8 +67,8 @@ class SlotState(NamedTuple):
 
 
 class AcceptedCommits(NamedTuple):
-    """Commits that `--accept` passed over, up to the position `end`. `commits`: their numbers by status, with those that
-    are stored once; `is_whole`: False if the log has more than one call reads: there are at least so many.
+    """Commits that `--accept` passed over, up to the position `end`. `commits`: their numbers by status, with those
+    that are stored once; `is_whole`: False if the log has more than one call reads: there are at least so many.
     """
 
     end: int
@@ -166,8 +166,8 @@ class SourceVerifier:
 
     @contextmanager
     def _connected(self, *, needs_slot: bool = True) -> Iterator[Any]:
-        """Context with a connection for statements. Errors of the database become ClusterError (K794). `needs_slot`: the
-        source has to have its slot.
+        """Context with a connection for statements. Errors of the database become ClusterError (K794). `needs_slot`:
+        the source has to have its slot.
         """
         try:
             with self._database.connect() as queries:
@@ -340,9 +340,9 @@ def _read_topics(session: Session, topics: SourceTopics, start: int, part: _LogP
 
 
 def _has_all(wanted: set[Position], least: Position, since: int, copies: PartitionCopies, began: int) -> bool:
-    """True if a reading has the copies of all `wanted` changes, and begins before the position `least`, or by the clocks
-    of senders before the time `since`: no more than second copies can be further back. A reading that lacks a copy goes
-    on to the first message of the partition.
+    """True if a reading has the copies of all `wanted` changes, and begins before the position `least`, or by the
+    clocks of senders before the time `since`: no more than second copies can be further back. A reading that lacks a
+    copy goes on to the first message of the partition.
     """
     is_far = began < since or (copies.first is not None and copies.first < least)
     return is_far and wanted <= copies.changes.keys() | copies.doubts.keys()

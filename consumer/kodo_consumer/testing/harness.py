@@ -90,7 +90,9 @@ class InlineExecutor:
         """Does nothing: the handler has returned before a time-out can be noticed."""
 
     def stop(self) -> None:
-        """Makes every further `step` return False, leaves the lifespans and closes the event loop."""
+        """Makes every further `step` return False, leaves the lifespans and closes the event loop. An error of a plain
+        lifespan at its end passes; those of lifespans on a loop are logged.
+        """
         self.stopped = True
         self._resources.close()
         if self._loop is not None:
@@ -186,9 +188,9 @@ class Harness:
     Tests call `send`, `run` (does everything that can happen now) and `advance` (moves the clock, and does everything
     that is due, in order), then look at `waiting` in a lane, `dead_letters`, `broker.messages(topic)` or `counts`.
     Handlers run within these calls, one after the other: no time-out ends them, and there is no store of done messages.
-    Harnesses of several subscriptions share a `broker` and a `clock`. `around` is called with each message and its
-    handler. `inbox`: messages go through it, of a database of the test; None: also those of a handler that has one go
-    straight to it.
+    Harnesses of several subscriptions share a `broker` and a `clock`. `around` is called with each message (or Batch)
+    and a function without arguments that runs its handler. `inbox`: messages go through it, of a database of the test;
+    None: also those of a handler that has one go straight to it.
     """
 
     def __init__(
@@ -255,7 +257,7 @@ class Harness:
     ) -> StoredMessage:
         """Stores a message of a sender that is no `Producer`, and returns it: neither payload nor properties are
         validated by the topology, and the properties are all that it has. A payload other than bytes is encoded as
-        JSON, on an Avro topic as Avro. Raises UsageError for values that no message can have.
+        JSON, on an Avro topic as Avro; None is a tombstone. Raises UsageError for values that no message can have.
         """
         self._use.check("inject")
         topic = self._topic(level, State.READY)
@@ -293,8 +295,8 @@ class Harness:
             self.run()
 
     def leap(self, end: float = float("inf")) -> None:
-        """Moves the clock to the next time at which anything is due, at most to `end` (seconds on `clock`; without it
-        something must be due). Runs no handler.
+        """Moves the clock to the next time at which anything may be due, by 1 ms at least, but at most to `end`
+        (seconds on `clock`). Does what depends on time alone before, such as time-outs. Runs no handler.
         """
         self._use.check("leap")
         steps = [end - self.clock.now(), max(self.worker.tick(), 0.001)]

@@ -6,7 +6,9 @@ START_WALL = 1_800_000_000_000  # ms since the epoch: any moment will do, the sa
 
 
 class ManualClock:
-    """Implementation of kodo_consumer.core.values.clock.Clock whose two readings are moved by hand, always together."""
+    """Implementation of kodo_consumer.core.values.clock.Clock whose two readings, seconds since its start and ms since
+    the epoch, are moved by hand, always together.
+    """
 
     def __init__(self) -> None:
         self._elapsed = 0.0

@@ -38,9 +38,9 @@ _MAX_MESSAGE_SIZE: Final = 5 << 20  # bytes: `maxMessageSize` of a broker whose 
 
 
 class MemoryBroker:
-    """One broker for any number of workers. `ignore_delays`: delayed messages are delivered at once, as by a broker
-    without delayed delivery. `hold_receipts`: `step` delivers no receipts, and confirms no acknowledgements.
-    `prefetch`: lanes have receiver queues.
+    """One broker for any number of workers. Attributes that a test may set: `ignore_delays`: delayed messages are
+    delivered at once, as by a broker without delayed delivery; `hold_receipts`: `step` delivers no receipts, and
+    confirms no acknowledgements. `prefetch`: lanes have receiver queues.
     """
 
     def __init__(self, clock: Clock, *, prefetch: bool = False) -> None:
@@ -269,8 +269,8 @@ class MemoryBroker:
         return float("inf") if self.ignore_delays else self._clock.wall()
 
     def take(self, publisher: MemoryPublisher, ticket: int, message: Outgoing) -> None:
-        """Stores a message of a publisher, unless it is too large, its topic is unknown or a planned fault rejects it; its
-        receipt is queued for `step`.
+        """Stores a message of a publisher, unless it is too large, no client can send it, its topic is unknown or a
+        planned fault rejects it; its receipt, also of a failure, is queued for `step`. Takes the next planned fault.
         """
         faults = self._faults.get(message.topic)
         receipt: Receipt | None = faults.pop(0) if faults else None

@@ -12,6 +12,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from kodo_consumer.core.values.envelope import Delivery, Outgoing
+from kodoctl.topology.names import PLAIN
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.broker import LaneRequest, LaneSink
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
     """A message in a topic. `number` counts from 0 in each topic; times are ms since the epoch. `partition`: -1 in a
-    topic without partitions. `batch` is the number of the first message of the batch it was sent in, None when it was
-    sent alone.
+    topic without partitions. `batch`: number of the first message of its batch, None if it was sent alone.
     """
 
     number: int
@@ -43,11 +43,14 @@ class StoredMessage:
 
 @dataclass(slots=True, eq=False)
 class MemorySubscription:
-    """Messages of one subscription of a topic. `ready` and `later` (with due times): heaps of undelivered messages;
-    from `offered` on, messages are not sorted yet. `again`: acknowledged messages of a batch that is redelivered as a
-    whole. `keys`: keys of unacknowledged messages, and `owners`: their lanes, with the number of messages each has, if
-    lanes share by key: a key stays with its lane while the lane has a message of the key. `changed`: a delivery may be
-    possible, although no message came and none has become due.
+    """Messages of one subscription of a topic, by their numbers. `ready`: heap of undelivered messages that are due;
+    `later`: heap of (due time in ms, number) of the others; messages from the number `offered` on are in neither yet.
+    `unacknowledged`: the lane that has each delivered message. `again`: acknowledged messages of a batch that is
+    redelivered as a whole.
+
+    `keys`: keys of unacknowledged messages, and `owners`: by key its lane and the number of its messages there, both
+    only if lanes share by key: a key stays with its lane while the lane has a message of the key. `changed`: a delivery
+    may be possible, although no message came and none has become due.
     """
 
     acknowledged: set[int] = field(default_factory=set)
@@ -83,7 +86,7 @@ class MemorySubscription:
             heappush(self.ready, heappop(self.later)[1])
 
     def take_back(self, numbers: Iterable[int]) -> None:
-        """Makes messages ready to be delivered once more."""
+        """Makes messages ready to be delivered once more; no lane has them any more."""
         self.changed = True
         for number in numbers:
             self.release(number)
@@ -183,10 +186,13 @@ class MemoryLane:
 
     def seconds_since_empty(self) -> Mapping[str, float]:
         """0 for all partitions, which share one receiver queue, if it is empty; else none."""
-        return {} if self._received else {str(number): 0.0 for number in range(self._partitions)}
+        numbers = range(self._partitions) if self._partitions > 1 else (PLAIN,)
+        return {} if self._received else {str(number): 0.0 for number in numbers}
 
     def room(self) -> int:
-        """Number of messages that the broker may hand over now."""
+        """Number of messages that the broker may hand over now. Without a receiver queue it stays 0 from when the sink
+        had no room until `resume`.
+        """
         if self._received is None:
             return self._sink_room()
         return 0 if self._stopped else max(0, self.request.queue - len(self._received))
@@ -207,7 +213,7 @@ class MemoryLane:
             self.read()
 
     def read(self) -> bool:
-        """Moves a batch from the receiver queue to the sink, if the sink has room. Returns false if it moved nothing."""
+        """Moves a batch from the receiver queue to the sink, if the sink has room. Returns False if none moved."""
         if not self._received or not (room := self._sink_room()):
             return False
         self.sink.deliver([self._received.popleft() for _ in range(min(room, len(self._received)))])
@@ -235,7 +241,7 @@ class MemoryLane:
         return bool(tickets)
 
     def disconnect(self) -> None:
-        """Notifies the sink that the connection broke: the receiver queue is lost, acknowledgements are not confirmed."""
+        """Notifies the sink that the connection broke: the receiver queue is lost, acknowledgements are unconfirmed."""
         if self._received is not None:
             self._received.clear()
         self.report(confirmed=False)
@@ -281,8 +287,9 @@ class MemoryLane:
 
 
 def hand_over(topic: Topic, subscription: MemorySubscription, wall: float) -> bool:
-    """Hands due messages to lanes with room. Returns False if there was nothing to do. `wall`: ms since the epoch. As
-    with a real broker, readers of exclusive and failover subscriptions get delayed messages at once.
+    """Hands due messages to lanes with room, and lets lanes read on. Returns False if no message moved: none was due,
+    or no lane had room. `wall`: ms since the epoch. As with a real broker, readers of exclusive and failover
+    subscriptions get delayed messages at once.
     """
     if not subscription.lanes:
         return False

@@ -102,8 +102,8 @@ def ask(question: str) -> str:
 
 @contextmanager
 def before_writes() -> Iterator[None]:
-    """Context for everything that a command does before it writes: an interrupt ends the command and prints that
-    nothing was applied, unless `writes` has begun.
+    """Context for everything that a command does before it writes: an interrupt ends the command with exit code 130,
+    and prints that nothing was applied, or, if `writes` has begun, only that it was interrupted.
     """
     try:
         yield
@@ -113,8 +113,8 @@ def before_writes() -> Iterator[None]:
 
 
 def applying(function: C) -> C:
-    """Decorator of a `command` that applies a plan: an interrupt before the first write prints that nothing was
-    applied. The command has to do all of its writes inside `writes`.
+    """Decorator that makes a function a `command` that applies a plan: an interrupt before the first write prints that
+    nothing was applied. The function has to do all of its writes inside `writes`.
     """
 
     @functools.wraps(function)
@@ -128,8 +128,8 @@ def applying(function: C) -> C:
 
 @contextmanager
 def writes() -> Iterator[None]:
-    """Context for the writes of an `applying` command: from its beginning on, an interrupt no longer prints that
-    nothing was applied.
+    """Context for the writes of an `applying` command: from its beginning on, an interrupt ends the command with exit
+    code 130 without the line that nothing was applied.
     """
     _BEGUN.set(True)
     try:
@@ -149,8 +149,9 @@ def carry_out(
     verb: str = "apply",
 ) -> None:
     """Carries out the plans of a fleet, blocks meanwhile, and prints a report for each cluster; with JSON output, also
-    for plans without changes. Ends the command with a nonzero exit code unless every cluster of the fleet has a plan,
-    and every change was made.
+    for plans without changes. Returns if every cluster of the fleet has a plan, and every change was made and recorded;
+    else ends the command with a nonzero exit code, or raises the error of the only cluster. An interrupt ends the
+    applies after their running calls.
 
     `waiting`: contexts whose plans are carried out, because they have changes; None: all. `verb`: name of the command,
     for the journal.
@@ -241,6 +242,7 @@ def _quiet(_: str) -> None:
 def check_files(plan: Plan) -> None:
     """Raises RefusedError if the files declare something else now than when the plan was made. If one of the files is
     missing, nothing is compared, and a note is printed. A plan without files, and one of `destroy`, is not compared.
+    Raises InvalidFileError if the files are invalid now, UsageError if they lack the plan's environment.
     """
     if not plan.paths or plan.destroying:
         return

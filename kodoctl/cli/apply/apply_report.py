@@ -55,7 +55,9 @@ def show_result(result: ClusterResult, *, json_output: bool) -> None:
 
 
 def show_problem(context: str, status: str, problems: Sequence[Diagnostic], *, json_output: bool) -> None:
-    """Prints why the plan of one of several clusters is not applied. `status`: a text such as "not applied"."""
+    """Prints why the plan of one of several clusters is not applied: on standard error, or as a line of JSON on
+    standard output. `status`: a text such as "not applied".
+    """
     if json_output:
         from kodoctl.plan.serialization import diagnostic_to_json
 
@@ -67,8 +69,8 @@ def show_problem(context: str, status: str, problems: Sequence[Diagnostic], *, j
 
 
 def show_report(report: ApplyReport) -> None:
-    """Prints the report of an apply: changes that failed, were skipped or did not start, with their reasons; then
-    notes; then counts.
+    """Prints the report of an apply: changes that failed, were skipped or did not start, with their reasons (of many
+    with one reason, only the first and their number); then notes; then counts.
     """
     for text, hang in report_texts(report):
         if hang is None:
@@ -78,7 +80,7 @@ def show_report(report: ApplyReport) -> None:
 
 
 def report_texts(report: ApplyReport) -> Iterator[tuple[str, int | None]]:
-    """Yields the lines of the report of an apply, each as (text, column at which its further lines begin if it is
+    """Yields the lines that `show_report` prints, each as (text, column at which its further lines begin if it is
     folded to the width of the screen). The column is None for a line that must not be folded.
     """
     from kodoctl.apply.report import ChangeStatus

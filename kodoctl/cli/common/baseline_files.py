@@ -22,9 +22,9 @@ _At = Callable[[Path], Revision]
 
 
 def declared_at(paths: Sequence[str], ref: str, environment: str | None) -> Baseline:
-    """Objects that the files under `paths` declared at the git revision `ref`. Files that are invalid at that revision
-    count as absent, and one warning shows the first finding. Raises UsageError if there is no git, no repository or no
-    such commit.
+    """Objects that the files under `paths` declared at the git revision `ref`. Files that are invalid at that revision,
+    or lack `environment` while others have environments, count as absent, and one warning shows the first finding.
+    Raises UsageError if there is no git, no repository or no such commit.
     """
     from kodoctl.plan.git_baseline import Baseline
     from kodoctl.plan.inventory import desired_inventory
@@ -34,10 +34,10 @@ def declared_at(paths: Sequence[str], ref: str, environment: str | None) -> Base
 
 
 def expansions_at(paths: Sequence[str], ref: str, environment: str | None) -> tuple[str, list[Expansion]]:
-    """The commit of the git revision `ref` in the repository of the first path, and the topologies that the files under
-    `paths` declared there. Invalid files are left out, and one warning shows the first finding; files that the commit
-    lacks are left out. `environment` counts only if a file had environments then. Raises UsageError as `declared_at`
-    does.
+    """Returns (hash of the commit of the git revision `ref` in the repository of the first path, topologies that the
+    files under `paths` declared there). Invalid files are left out, and one warning shows the first finding; files that
+    the commit lacks are left out. `environment` counts only if a file had environments then. Raises UsageError as
+    `declared_at` does.
     """
     from kodoctl.topology.expand import expand
     from kodoctl.topology.load import environments_of, load_set
@@ -54,7 +54,9 @@ def expansions_at(paths: Sequence[str], ref: str, environment: str | None) -> tu
 
 
 def files_at(paths: Sequence[str], ref: str) -> list[SourceFile]:
-    """Topology files under these paths as a git revision had them. Raises UsageError as `declared_at` does."""
+    """Topology files under these paths as the git revision `ref` had them, also those that are deleted now. Raises
+    UsageError as `declared_at` does.
+    """
     return list(_files(paths, cache(lambda folder: Revision(ref, folder))))
 
 

@@ -65,7 +65,8 @@ def shown_targets(sessions: Mapping[str, Session]) -> dict[str, str]:
 
 def read_each(sessions: Mapping[str, Session], read: Callable[[str], T]) -> dict[str, T | KodoctlError]:
     """Calls `read` with each context, side by side, and returns the results by context. If there are several clusters,
-    an error is returned as the result of its cluster, and the others go on; an error of the only cluster is raised.
+    a KodoctlError is returned as the result of its cluster, and the others go on; an error of the only cluster is
+    raised.
     """
 
     def attempt(name: str) -> T | KodoctlError:
@@ -100,8 +101,8 @@ def require_each(sessions: Mapping[str, Session], read: Callable[[str], T]) -> d
 
 
 def results_json(results: Mapping[str, T | KodoctlError], key: str, to_json: Callable[[T], Any]) -> Any:
-    """JSON of the results of a command: of the only cluster, what `to_json` returns; of several, a list with the
-    context of each, its result under `key` (null for an error) and its problems.
+    """JSON of the results of a command: of the only cluster, the value that `to_json` returns; of several, an object
+    whose `clusters` is a list with the context of each, its result under `key` (null for an error) and its problems.
     """
     from kodoctl.plan.fleet import ONLY
     from kodoctl.plan.serialization import diagnostic_to_json

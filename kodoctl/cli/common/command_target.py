@@ -43,8 +43,9 @@ class TargetOptions:
     tls_ca: str | None = None
 
     def connection(self) -> Connection:
-        """Returns the connection that flags, environment variables and the context define, in this order of precedence.
-        Prints warnings, such as for misspelled variables. Raises UsageError if they name no cluster, or are invalid.
+        """Returns the connection that flags, environment variables and the context define, in this order of precedence;
+        a context that a flag names outranks the addresses in the environment. Prints warnings, such as for misspelled
+        variables. Sends nothing. Raises UsageError if they name no cluster, KodoctlError if they are invalid.
         """
         from kodoctl.pulsar.connection.connection import Flags, connect, misspelled_variables, readable
 
@@ -55,7 +56,7 @@ class TargetOptions:
 
     def session(self) -> Session:
         """Returns a new session with the clients of `connection`, for use in a `with` statement; long waits are
-        reported on standard error. Raises UsageError as `connection` does.
+        reported on standard error. Raises the errors of `connection`.
         """
         from kodoctl.pulsar.session import Session
 
@@ -160,7 +161,13 @@ def load_desired(
 ) -> Desired:
     """Reads, lints and expands the topology files, and returns the declared objects. Raises InvalidFileError with all
     findings if one of them is an error; else passes the warnings to `warn`. Findings that a comment in the file allows
-    are ignored. `rules_for`: returns the team rules that judge the files; None: no team rules are applied.
+    are ignored. Raises UsageError for a wrong or missing environment, or a missing path.
+
+    Args:
+        paths: files and folders; None: the folder `topologies`.
+        environment: environment of the files, or `base` for none; None: the files must have no environments.
+        warn: takes the list of warnings, also an empty one.
+        rules_for: takes the files, and returns the team rules that judge them; None: no team rules are applied.
     """
     from kodoctl.cli.common.git import source_of_topology
     from kodoctl.plan.inventory import desired_inventory
@@ -186,7 +193,7 @@ def traffic_text(session: Session, seconds: float, how: str) -> str:
 
 
 def tell_total(session: Session) -> None:
-    """Prints the last line of `-v`: number of requests and duration of the whole command."""
+    """Prints the last line of `-v` on standard error: number of requests and duration of the whole command."""
     tell(f"In all: {_requests(session)}, {session.seconds:.2f} s")
 
 
@@ -196,7 +203,8 @@ def _requests(session: Session) -> str:
 
 def check_namespaces(session: Session, spaces: Iterable[NamespaceName]) -> None:
     """Raises UsageError if the cluster lacks some of the namespaces, and names all of these: a misspelt name must not
-    give an empty result. A namespace that this role may not see counts as existing.
+    give an empty result. A namespace that this role may not see counts as existing. Raises ClusterError if no broker
+    answers.
     """
     from kodoctl.pulsar.admin.admin import namespace_path
 

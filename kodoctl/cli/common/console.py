@@ -94,8 +94,8 @@ def printing(stream: IO[Any]) -> Iterator[None]:
 
 
 def say(text: str = "", *, newline: bool = True, styled: bool = False) -> None:
-    """Prints a line on standard output, for people or programs. `styled`: it keeps codes of terminals,
-    in a pipe too.
+    """Prints a text on standard output, with a line end unless `newline` is False. `styled`: colours and other codes
+    for terminals are kept, also if standard output is no terminal.
     """
     _streams.printed = True
     with printing(sys.stdout):
@@ -133,7 +133,9 @@ def is_terminal() -> bool:
 
 
 def is_screen() -> bool:
-    """True if standard output is for the eyes of a person: a terminal, or a pipe with FORCE_COLOR, such as a CI log."""
+    """True if standard output is for the eyes of a person: a terminal, or a pipe with FORCE_COLOR (neither empty nor
+    0), such as a CI log.
+    """
     return sys.stdout.isatty() or os.environ.get("FORCE_COLOR", "") not in ("", "0")
 
 
@@ -164,8 +166,9 @@ def finish(code: int) -> NoReturn:
 
 def command(function: C) -> C:
     """Decorator of a command: prints a KodoctlError as findings, with JSON output also as a line of JSON if nothing was
-    printed before, and ends with its exit code. A file that the user may not read is an error of usage; any other
-    exception is a defect, with exit code 1. No error that a user can cause prints a traceback.
+    printed before, and ends with its exit code. An interrupt ends it with 130. A file that the user may not read is an
+    error of usage; any other exception is a defect, with exit code 1. No error that a user can cause prints a
+    traceback.
 
     If the reader of the output leaves, the command continues to its end and then fails. Use `reading` or `judging` for
     commands that change nothing.
@@ -174,15 +177,15 @@ def command(function: C) -> C:
 
 
 def reading(function: C) -> C:
-    """Decorator of a `command` that changes nothing: ends with exit code 0 as soon as the reader of its output leaves,
-    as filters do.
+    """Decorator like `command`, for a command that changes nothing: ends the command with exit code 0 as soon as the
+    reader of its output leaves, as filters do.
     """
     return _command(function, only_reads=True)
 
 
 def judging(function: C) -> C:
-    """Decorator of a `command` that changes nothing and whose exit code is its result: the exit code is the same if the
-    reader of the output leaves early.
+    """Decorator like `command`, for a command that changes nothing and whose exit code is its result: if the reader of
+    the output leaves early, the command continues, and its exit code is the same.
     """
     return _command(function, reader_may_leave=True)
 
@@ -332,7 +335,7 @@ def end_process(code: int, *, at_once: bool = False) -> NoReturn:
 
 
 def write_output(text: str, file: str | None) -> None:
-    """Writes a text to a file, or prints it if `file` is None. Raises UsageError as `write_file` does."""
+    """Writes a text and a line end to a file, or prints them if `file` is None. Raises UsageError as `write_file` does."""
     if file is None:
         say(text)
     else:
@@ -350,8 +353,8 @@ def write_file(file: str, data: bytes) -> None:
 
 
 def replace_file(file: Path, data: bytes) -> None:
-    """Replaces a file atomically: readers see the old bytes or the new ones. If the path is a symbolic link, the link
-    itself is replaced. Raises UsageError (K020) with the system's reason.
+    """Replaces a file atomically: readers see the old bytes or the new ones. Its mode is not kept, and a symbolic link
+    is itself replaced. Raises UsageError (K020) with the system's reason.
     """
     try:
         write_whole(file, data)

@@ -26,6 +26,8 @@ LOST_MESSAGES: Final = "kodo_pipeline.recall.landed_messages:lost_messages"
 
 
 def load(target: str) -> Any:
-    """Imports and returns the class or function named by `target`, written MODULE:NAME."""
+    """Imports and returns the class or function named by `target`, written MODULE:NAME. Raises ImportError if the
+    module, or a package that it needs, is not installed.
+    """
     module, _, name = target.partition(":")
     return getattr(importlib.import_module(module), name)

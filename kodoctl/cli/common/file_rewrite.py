@@ -31,7 +31,9 @@ class Formatted:
     after: str
 
     def diff(self) -> str:
-        """Returns the changes as a unified diff; "" if the file is formatted already."""
+        """Returns the changed lines as a unified diff; "" if there are none. Line ends are not compared, so that the
+        texts may still differ by them.
+        """
         lines = difflib.unified_diff(
             self.before.splitlines(), self.after.splitlines(), f"{self.name}", f"{self.name} (formatted)", lineterm=""
         )
@@ -39,8 +41,8 @@ class Formatted:
 
 
 def format_file(file: SourceFile) -> Formatted | RewriteRefusal:
-    """Formats the text of a file, if the file loads without errors in every environment; else returns a refusal with
-    the findings. Writes nothing.
+    """Formats the text that a file has now, if `file` loads without errors in every environment; else returns a refusal
+    with the findings. Writes nothing.
     """
     sets = [load_set([file], environment) for environment in (None, *file.environments)]
     findings = {finding: None for loaded in sets for finding in loaded.findings}
@@ -55,8 +57,8 @@ def format_file(file: SourceFile) -> Formatted | RewriteRefusal:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Replaces a file's text atomically and keeps its mode. Raises UsageError if the file cannot be written; it is then
-    unchanged.
+    """Replaces a file's text atomically and keeps its mode; if `path` is a symbolic link, the file that it leads to.
+    Raises UsageError if the file cannot be written; it is then unchanged.
     """
     target = path.resolve()  # a link stays a link
     try:

@@ -14,26 +14,29 @@ if TYPE_CHECKING:
 
 
 class FollowedFiles:
-    """The topology files of a command. `warn`: gets the warnings about them whenever these change. `problem`: error of
-    the last reading, None if the files were valid. For one thread.
+    """The topology files of a command that runs for long. `warn`: takes the list of warnings of a valid reading, if
+    there are any and the reading before had others. `problem`: error of the last call of `latest`, None if the files
+    were valid. For one thread.
     """
 
     def __init__(
         self, paths: list[str] | None, environment: str | None, warn: Callable[[Sequence[Diagnostic]], None]
     ) -> None:
         self._paths, self._environment, self._warn = paths, environment, warn
-        self._warned: set[tuple[str, ...]] = set()
+        self._warned: tuple[str, ...] = ()
         self._texts: dict[str, bytes] = {}
         self._valid: Desired | None = None
         self.problem: KodoctlError | None = None
 
     def read(self) -> Desired:
         """Returns the objects that the files declare now. Raises InvalidFileError, UsageError."""
-        return load_desired(self._paths, self._environment, self._warn_once)
+        return load_desired(self._paths, self._environment, self._warn_of_changes)
 
     def latest(self) -> Desired:
-        """Returns the objects that the files declared when they were last valid, and sets `problem`. Files without a
-        change since the last call are not parsed again. Raises InvalidFileError, UsageError if they were never valid.
+        """Returns the objects that the files declare now; if the files are invalid now, sets `problem` and returns the
+        objects of the last valid reading. Files without a change since the last call are not parsed again, unless they
+        were invalid; a change only of a payload schema file is not noticed. Raises InvalidFileError, UsageError if they
+        were never valid.
         """
         try:
             texts = self._contents()
@@ -54,8 +57,7 @@ class FollowedFiles:
         except OSError:  # the reading says what is wrong
             return {}
 
-    def _warn_once(self, warnings: Sequence[Diagnostic]) -> None:
-        texts = tuple(map(str, warnings))
-        if texts not in self._warned:
-            self._warned.add(texts)
+    def _warn_of_changes(self, warnings: Sequence[Diagnostic]) -> None:
+        before, self._warned = self._warned, tuple(map(str, warnings))
+        if self._warned not in (before, ()):
             self._warn(warnings)

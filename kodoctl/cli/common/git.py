@@ -73,7 +73,9 @@ class Revision:
         return data
 
     def files(self) -> dict[Path, str]:
-        """All files of this commit: path -> git's name of the content (blob), which `content` takes."""
+        """All files of this commit: absolute path -> git's name of the content (blob), which `content` takes. Raises
+        UsageError as `read` does.
+        """
         return {self.top / name: blob for name, _, blob in self._list_blobs(self.top)}
 
     def content(self, blob: str) -> bytes:
@@ -81,8 +83,8 @@ class Revision:
         return self._run_git("cat-file", "blob", blob)
 
     def below(self, folder: Path) -> list[Path]:
-        """Paths of all topology files in and below a folder at this commit, sorted. Raises UsageError
-        as `read` does.
+        """Paths of all topology files in and below a folder at this commit, sorted; each begins with `folder` as given.
+        Raises UsageError as `read` does.
         """
         inside = self._inside(folder.resolve())
         start = "" if inside == "." else f"{inside}/"
@@ -148,8 +150,9 @@ def _git(top: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
 
 
 def earlier_payloads(files: Iterable[SourceFile], ref: str) -> dict[tuple[str, str], PayloadFile]:
-    """Payload schemas that these topology files declared at the revision `ref`: (name of the file, ground topic) ->
-    schema. Files and schemas that did not exist at `ref` are left out. Raises UsageError as `Revision` does.
+    """Payload schemas that these topology files declared at the revision `ref`, without the overlays of environments:
+    (`name` of the SourceFile, ground topic) -> schema. Files and schemas that did not exist at `ref` are left out.
+    Raises UsageError as `Revision` does.
     """
     revision = cache(lambda folder: Revision(ref, folder))
     found: dict[tuple[str, str], PayloadFile] = {}
@@ -165,8 +168,8 @@ def earlier_payloads(files: Iterable[SourceFile], ref: str) -> dict[tuple[str, s
 
 
 def source_of_topology(file: Path) -> Source:
-    """Origin of a topology file: the git remote as `host/owner/name`, and the path of the file in the repository. Empty
-    without git or without a repository.
+    """Location of a topology file: `origin`, the git remote `origin` as `host/owner/name` (None: no such remote), and
+    `path`, the path of the file in the repository. Both are None without git or without a repository.
     """
     top = _top(file.parent)
     if top is None:

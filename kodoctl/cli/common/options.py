@@ -90,7 +90,8 @@ def parse_moment(option: str, text: str, now: int) -> int:
 
 def gathers(parameter: str, options: Mapping[str, Any], gather: Callable[..., Any]) -> Callable[[C], C]:
     """Makes a decorator of commands that replaces their parameter `parameter` by several `options` at the end of the
-    command line. The values are passed to `gather`, and its result is passed to the command as `parameter`.
+    command line (name -> typer annotation; a value is None if the option is not given). The values are passed to
+    `gather`, and its result is passed to the command as `parameter`.
     """
     kind = inspect.Parameter.KEYWORD_ONLY
     added = [inspect.Parameter(name, kind, default=None, annotation=hint) for name, hint in options.items()]

@@ -33,8 +33,8 @@ def store_plan(text: str, file: Path, continuing: str) -> None:
 
 
 def forget_plan(file: Path) -> None:
-    """Removes the file of a plan of the console in which everything is done. A file in another folder stays: it belongs
-    to the user.
+    """Removes the file of a plan in which everything is done, and the file with its command line, if they are in PLANS;
+    a file in another folder stays, because it belongs to the user. Raises no OSError.
     """
     with suppress(OSError):
         if file.parent.resolve() == PLANS.resolve():
@@ -43,7 +43,7 @@ def forget_plan(file: Path) -> None:
 
 
 def unfinished_plans() -> list[tuple[Path, str, str]]:
-    """Returns (file, text, command line that continues it) for each plan in the folder, sorted by file. The command is
+    """Returns (file, text, command line that continues it) for each plan in PLANS, sorted by file. The command line is
     "" if its file cannot be read. A plan whose file cannot be read, because the plan was finished meanwhile for
     example, is left out.
     """

@@ -201,7 +201,9 @@ def _write(
 
 
 def chosen_row(letter: DeadLetter, condition: Condition, forms: Forms) -> MessageRow | None:
-    """Row of a message that meets the condition; None for another, and for a mark of a producer."""
+    """Row of a message that meets the condition; None for any other, and for a mark (`is_mark`). `forms`: by full name
+    of the topic; a topic without one has NO_FORM.
+    """
     from kodoctl.recall.message.message_rows import message_row
     from kodoctl.recall.message.payload_view import NO_FORM
 
@@ -219,9 +221,12 @@ def look(
     *,
     marks_too: bool = True,
 ) -> PeekDocument:
-    """Reads messages until `scan` of them were read, and returns the document of `peek`: counts of messages that were
-    read and that meet the condition, failures by cause, and the first `limit` messages that meet the condition.
-    `forms`: by full name of the topic; `marks_too`: shows marks of producers, too, which are counted apart in any case.
+    """Reads messages until `scan` of them were read, marks (`is_mark`) included, and returns the document of `peek`:
+    counts of messages that were read and that meet the condition, failures by cause, and the first `limit` messages
+    that meet the condition.
+
+    `forms`: forms of payloads, by full name of the topic; `marks_too`: marks are among the messages as well. They are
+    counted apart in any case.
     """
     from kodoctl.recall.message.message_json import as_json
     from kodoctl.recall.plan.selection import count_values

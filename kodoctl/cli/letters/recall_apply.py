@@ -144,8 +144,9 @@ def apply(target: TargetOptions, asked: ApplyFlags, output: Output = Format.TEXT
 
 
 def apply_plan(target: TargetOptions, asked: ApplyFlags, output: Format, parallel: ParallelSends | None = None) -> None:
-    """Carries out a plan of dead or lost messages, prints its report, and ends the command with the report's exit code.
-    `parallel`: as in `ApprovedPlan.send`.
+    """Carries out a plan of dead or lost messages, and prints its report. Returns if everything was done, else ends the
+    command as `print_report` does, or raises KodoctlError. The file of a complete plan is removed if it is one of the
+    console (`forget_plan`). `parallel`: as in `ApprovedPlan.send`.
     """
     with approved_plan(target, asked, output) as approved:
         began = time.monotonic()
@@ -161,7 +162,8 @@ def approved_plan(
     target: TargetOptions, asked: ApplyFlags, output: Format, *, waiting: bool = False
 ) -> Iterator[ApprovedPlan]:
     """Context with a plan that may be carried out: it has been read, compared with the topology file and the cluster,
-    shown (as text), and, unless it has no messages, confirmed. `waiting`: True accepts only plans of waiting messages,
+    printed (if `output` is text), and, unless it has no messages, confirmed as `confirm_plan` requires; then the
+    identity of the cluster is recorded in the recall ledger. `waiting`: True accepts only plans of waiting messages,
     False only others. Raises KodoctlError.
     """
     from kodoctl.recall.cluster import RecallCluster
@@ -193,9 +195,10 @@ def approved_plan(
 def confirm_plan(
     connection: Connection, plan: RecallPlan, found: str, answer: str | None, names: list[str] | None
 ) -> None:
-    """Asks for the name of a protected context, and for a discard for the hash of the plan. `found`: the hash;
-    `answer`: the hash on the command line, which must be equal; `names`: contexts on the command line. Raises
-    UsageError, RefusedError.
+    """Asks for the name of a protected context, and for a discard for the hash of the plan; asks nothing for other
+    plans. `found`: the hash; `answer`: the hash on the command line, which must be equal for every plan (None: not
+    given); `names`: contexts on the command line, which replace the question. Raises UsageError without a terminal,
+    RefusedError for another answer.
     """
     from kodoctl.recall.plan.recall_plan import RecallAction
 
@@ -213,8 +216,8 @@ def confirm_plan(
 
 
 def print_report(report: SendReport, plan: RecallPlan, seconds: float, output: Format) -> None:
-    """Prints the report of a plan on messages, and ends the command with the report's exit code if it is not 0.
-    `seconds`: duration.
+    """Prints the report of a plan on messages. Returns if everything was done, else ends the command: with exit code
+    130 if it was interrupted and nothing is unclear or refused, with 1 otherwise. `seconds`: duration.
     """
     if output is Format.JSON:
         say(json.dumps(report.to_json(plan.run, plan.action, seconds), indent=1))

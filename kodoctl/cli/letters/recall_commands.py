@@ -167,15 +167,18 @@ def run_id(now: int) -> str:
 
 @contextmanager
 def open_done_store(store: str | None, subscription: str, *, again: bool = False) -> Iterator[Done | None]:
-    """Context with a function that returns which messages are done, by the workers' deduplication store. The context
-    has None if there is no store to query: if neither `store` nor KODO_CONSUMER_STORE names one, if `again` is set, or
-    if the variable is `memory`, because no other process can read the workers' own memory. Raises KodoctlError, such as
-    UsageError (K721) if the extra `database` is missing.
+    """Context with a function that takes identities of messages, and returns those of them that are done, by the
+    workers' deduplication store. The function is called once at the beginning, so that a store that cannot be reached
+    raises at once.
+
+    The context has None if there is no store to query: if neither `store` nor KODO_CONSUMER_STORE names one, if `again`
+    is set, or if the variable is `memory`, because no other process can read the workers' own memory. Raises
+    KodoctlError, such as UsageError (K721) if the extra `database` is missing.
 
     Args:
         store: URL of the store; None: the value of KODO_CONSUMER_STORE.
         subscription: its full name in the store, such as `kodo/trade/orders:billing`.
-        again: messages that are done are chosen, too.
+        again: messages that are done are chosen, too, so that no store is needed.
     """
     from kodoctl.pulsar.connection.secret import Secret
 
@@ -204,7 +207,7 @@ def level_named(text: str | None) -> Level | None:
 
 def patch_in(file: str, loaded: LoadedTopology, topic: str) -> Edit:
     """Reads the patch in the file of `--edit`, together with the schema that the topic's payloads have. Raises
-    UsageError (K568), and InvalidFileError as `declared_schema`.
+    UsageError (K568) for an unusable patch, InvalidFileError for an unusable schema.
     """
     from kodoctl.recall.message.payload_patch import Edit, NotEditableError, read_patch
     from kodoctl.recall.message.stored_message import NotJsonError
@@ -231,7 +234,7 @@ def show_plan(
 ) -> None:
     """Writes the plan to the file `out` (None: nowhere), the letters of a large plan to a second file beside it, and
     prints the plan. `apply`: command that carries it out, for the text; `print_json`: receives the plan if `output` is
-    JSON.
+    JSON. Raises UsageError if a file cannot be written, or `out` has something else than a recall's plan.
     """
     from kodoctl.recall.plan import recall_plan_file
     from kodoctl.recall.plan.letter_table import SUFFIX

@@ -74,13 +74,14 @@ class PausedSend(NamedTuple):
 
 
 def send_paused(approved: ApprovedPlan, pace: SendPace, background: Background | None = None) -> PausedSend:
-    """Carries out a plan of waiting messages: pauses their lane, sends or discards them, and ends the pause unless the
-    report says that another attempt is needed. A plan without messages pauses nothing. `background`: takes the lines
-    and the progress; None: they are printed.
+    """Carries out a plan of waiting messages: pauses their lane, waits until workers have left it, sends or discards
+    the messages, and ends the pause unless the report says that another attempt is needed. A plan without messages
+    pauses nothing. `background`: stops the attempt, and takes its lines and progress; None: Ctrl-C stops it, and they
+    are printed.
 
-    Raises KodoctlError; if a message may have been sent before that, the lane stays paused, and the same command, run
-    again, continues. An error at the end of the pause is printed and not raised, because the report of the sent
-    messages must not be lost.
+    Raises KodoctlError: if a message may have been sent before that, the lane stays paused, and the same command, run
+    again, continues; else the pause is ended. An error at the end of the pause is printed and not raised, because the
+    report of the sent messages must not be lost.
     """
     from kodoctl.pulsar.control.override_store import OverrideStore
     from kodoctl.recall.ledger.delta_ledger import DeltaLedger

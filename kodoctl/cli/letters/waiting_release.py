@@ -116,7 +116,9 @@ def release(
 
 
 def plans_folder() -> Path:
-    """Folder of stored plans of releases that have not finished; it may not exist yet."""
+    """Folder of stored plans of releases that have not finished; it may not exist yet. Raises UsageError (K020) if the
+    user has no home folder.
+    """
     return state_folder() / "releases"
 
 

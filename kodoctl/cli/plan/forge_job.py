@@ -80,9 +80,9 @@ def merged_commit(commit: str | None, workflow: str | None) -> MergedCommit:
 
 
 def open_forge(*, pause: Callable[[float], None] = time.sleep) -> Forge:
-    """Client of the repository of this job, for the caller to close. Raises UsageError: K547 with all missing or
-    invalid variables, K505 for an address and K504 for a token that cannot be used. `pause`: waits for a number of
-    seconds between two tries.
+    """Client of the repository of this job, for the caller to close; sends nothing. Raises UsageError: K547 with all
+    missing variables, or for an invalid one, K505 for an address and K504 for a token that cannot be used. `pause`:
+    waits for a number of seconds between two tries.
     """
     return _gitlab(pause) if _is_gitlab() else _github(pause)
 

@@ -117,7 +117,7 @@ def _show(
 
 
 def read_plan(file: str) -> Plan:
-    """Reads the plan in a plan file of one cluster. Raises UsageError for a file of several clusters, otherwise as
+    """Reads the plan in a plan file of one cluster. Raises UsageError for a file of several clusters, and the errors of
     `read_plans`.
     """
     found = read_plans(file)
@@ -128,8 +128,8 @@ def read_plan(file: str) -> Plan:
 
 
 def read_plans(file: str) -> FleetPlan:
-    """Reads the plans in a plan file. Raises UsageError if the file cannot be read, otherwise as
-    `kodoctl.plan.fleet.loads`.
+    """Reads the plans in a plan file. Raises UsageError if the file cannot be read, RefusedError for another format,
+    another version of kodoctl or an edited file, InvalidFileError for any other fault.
     """
     from kodoctl.plan import fleet
 

@@ -17,9 +17,9 @@ _FORMAT: Final = "kodoctl docs 1"
 
 
 def check_folder(folder: Path) -> list[str]:
-    """The pages of an earlier catalogue in a folder, which may be missing or empty. Raises UsageError (K033) for a
-    folder with files but without our mark, for one that cannot be listed, and for a path that is no folder. Writes
-    nothing.
+    """Returns the paths, relative to a folder, of the pages of an earlier catalogue there, which its mark (MARK) lists;
+    [] if the folder is missing or empty. Raises UsageError (K033) for a folder with files but without our mark, for one
+    that cannot be listed, and for a path that is no folder. Writes nothing.
     """
     if not os.path.lexists(folder):
         return []
@@ -51,7 +51,8 @@ def _is_page(path: str) -> bool:
 
 
 def write_pages(folder: Path, pages: Mapping[str, str], earlier: list[str]) -> None:
-    """Writes the pages and the mark, and removes pages of the earlier catalogue (`earlier`) that are not in `pages`.
+    """Writes the pages (`pages`: path in the folder -> text) and the mark, creates missing folders, and removes pages
+    of the earlier catalogue (`earlier`) that are not in `pages`.
 
     Raises UsageError: K033, before any page is written, if a page has the path of a file that kodoctl did not write, or
     if a folder for pages is a link; K020 with the system's reason, and then the mark names the old and the new pages.

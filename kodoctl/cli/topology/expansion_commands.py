@@ -52,9 +52,10 @@ _SUFFIXES = {".mmd": GraphFormat.MERMAID, ".dot": GraphFormat.DOT, ".svg": Graph
 def load_expansions(
     paths: list[str] | None, environment: str | None, *, for_cluster: bool = False
 ) -> tuple[Sequence[Expansion], str | None]:
-    """Expands the files in one environment (None: the base), without lint rules. Returns the expansions and the name of
-    the environment. Raises InvalidFileError if a file cannot be loaded. If the files have environments and none is
-    given, a line on standard error names them; with `for_cluster`, UsageError is raised instead.
+    """Expands the files in one environment (None: the base), without lint rules. Returns (expansions, name of the
+    environment or None). Raises InvalidFileError if a file cannot be loaded, UsageError for an environment that the
+    files lack. If the files have environments and none is given, a line on standard error names them; with
+    `for_cluster`, UsageError is raised instead.
     """
     from kodoctl.topology.expand import expand as run
     from kodoctl.topology.load import BASE, choose_environment, environments_of, load_set, read_files

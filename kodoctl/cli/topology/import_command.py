@@ -73,10 +73,10 @@ def import_(
     _check_options(several, name, out)
     with target.session() as session:
         spaces = _find_namespaces(session, places)
+        files = {} if out is None else _files(spaces, out, several=several)
         if platform:
             _write_found(_import_platform(session, spaces[0], name or spaces[0].namespace), out)
             return
-        files = {} if out is None else _files(spaces, out, several=several)
         live = read_live(session.admin, session.client, ReadScope(tuple(spaces), everything=True))
         _check_there(session, spaces, live)
     if several:

@@ -33,15 +33,15 @@ _UNKNOWN: Final[_Figures] = (0, None)
 
 
 class BackgroundFacts:
-    """The facts as they were read last, and the thread that reads changed ones again. The functions may raise
-    KodoctlError; facts that cannot be read are left out.
+    """The facts as they were read last, and the thread that reads changed ones again. Facts that cannot be read are
+    left out.
 
     Args:
-        read_causes: reads the messages of a lane.
-        read_stopped: reads the journals of all topologies.
-        drift: returns the drift that somebody requested last.
-        limits: as in ScreenFacts.
-        tenants: as in ScreenFacts.
+        read_causes: reads the messages of a lane; may raise KodoctlError.
+        read_stopped: reads the journals of all topologies; may raise KodoctlError.
+        drift: returns the drift that somebody requested last; must not raise.
+        limits: words for the limits, by (topology, ground topic, subscription, state), as in ScreenFacts.
+        tenants: property that tells tenants apart, by (topology, ground topic).
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class BackgroundFacts:
 
     def __call__(self, reading: StatusReading) -> ScreenFacts:
         """Returns the facts as they were read last, without waiting. Also starts a thread that reads the facts that
-        `reading` shows as changed: once for each reading, and not while an earlier thread runs.
+        `reading` shows as changed, of many only a part: once for each reading, and not while an earlier thread runs.
         """
         with self._begin:
             if reading.at != self._last_at and (self._thread is None or not self._thread.is_alive()):

@@ -52,8 +52,9 @@ class ConsoleActions:
 
     def lane(self, topology: str, topic: str, subscription: str) -> LaneFacts:
         """Facts about a lane as its file declares it: ground topic, lane, the actions that are possible on its
-        messages, and the levels or lanes that they can be sent to. A lane whose messages workers read at once allows no
-        actions. Raises UsageError for an unknown topology, topic or subscription.
+        messages, and the levels or lanes that they can be sent to. `topic`: topic of the lane, without tenant and
+        namespace. A lane whose messages workers read at once allows no actions. Raises UsageError for an unknown
+        topology, topic or subscription.
         """
         expansion = self._expansion(topology)
         found = lane_topic(expansion, topic)

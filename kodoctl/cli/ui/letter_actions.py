@@ -46,7 +46,7 @@ _LANE: Final = re.compile(r'^ "lane": ', re.MULTILINE)  # a key of plans of wait
 PAGE_WORDS: Final = {
     "again": "“Also letters that a recall sent before” in the form",
     "limit": "“At most”",
-    "patch": "`kodoctl recall plan --patch` changes the payloads",
+    "patch": "`kodoctl recall plan --edit` changes the payloads",
     "part": "",
     "rest": "",
 }
@@ -94,7 +94,7 @@ class LetterActions:
         )
 
     def unfinished(self) -> list[str]:
-        """Command lines that continue the plans in the folder."""
+        """Command lines that continue the plans in PLANS, sorted by the file of the plan."""
         return [
             command or self._continuing(file, waiting=_LANE.search(text) is not None)
             for file, text, command in unfinished_plans()

@@ -197,8 +197,8 @@ def _hits(found: Iterable[tuple[_Searched, Iterable[_Match]]]) -> list[SearchHit
 
 
 def longest_wait(expansion: Expansion, ground: str, *subscriptions: str) -> int:
-    """The longest time, in ms, that a message may wait in lanes of these subscriptions, by the file. Subscriptions that
-    the file lacks are ignored; 0 if it has none of them.
+    """The longest single wait, in ms, of a message in a lane of these subscriptions until it is due, by the file (not
+    the sum of its waits). Subscriptions that the file lacks are ignored; 0 if it has none of them.
     """
     topic = expansion.topology.spec.topics[ground]
     declared = (topic.subscriptions[name] for name in subscriptions if name in topic.subscriptions)
@@ -245,8 +245,8 @@ class MessageReading:
 
     def lane(self, question: LaneQuestion) -> LaneMessages:
         """Reads the messages of a lane that its subscription has not acknowledged, oldest first, and returns their
-        counts and the first 50 that meet the condition. `ended` in the result: the limit of messages or time of a page
-        came first. Raises UsageError for an unknown lane or an invalid condition, ClusterError.
+        counts and the first 50 that meet the condition. `ended` in the result: the limit of a page (50,000 messages or
+        20 s) came first. Raises UsageError for an unknown lane or an invalid condition, ClusterError.
         """
         expansion, topic = self._lane(question)
         condition, budget = parse(question.where, _now()), _Budget()
@@ -279,7 +279,8 @@ class MessageReading:
 
     def causes(self, question: LaneQuestion) -> LetterCauses:
         """Reads and counts the causes of the dead letters of a lane, or of its waiting messages, for the first screen.
-        Reads at most 20,000 letters or 2,000 waiting messages. Raises UsageError, ClusterError.
+        Reads at most 20,000 dead letters or 2,000 waiting messages, and for at most 20 s. Raises UsageError,
+        ClusterError.
         """
         expansion, topic = self._lane(question)
         form, reader_name = payload_form(self._admin, expansion, topic), question.subscription
@@ -291,11 +292,13 @@ class MessageReading:
         return letter_causes(document, ended=budget.ended, count=count)
 
     def export(self, question: LaneQuestion, suffix: str) -> Iterator[bytes]:
-        """Returns an iterator over the bytes of a file with the messages that `lane` counts, as `peek --out` writes it.
-        `suffix`: format of the file, `jsonl` or `parquet`.
+        """Returns an iterator over the bytes of a file with all messages of a lane that its subscription has not
+        acknowledged and that meet the condition, as `peek --out` writes it. `suffix`: format of the file, `jsonl` or
+        `parquet`.
 
-        Raises UsageError at once. The iterator raises ClusterError if messages cannot be read, if there are too many
-        for one page, or if another file is being written: the file is then incomplete.
+        Raises UsageError at once. The iterator raises ClusterError if messages cannot be read, if the lane has more
+        than 200,000 messages or reading takes longer than 120 s, or if another file is being written: the file is then
+        incomplete.
         """
         expansion, topic = self._lane(question)
         condition, encoder = parse(question.where, _now()), encoder_of(suffix)
@@ -325,10 +328,11 @@ class MessageReading:
         return expansion, lane_topic(expansion, question.topic)
 
     def find(self, wanted: SearchText, span: str, topology: str) -> SearchResult:
-        """Searches all lanes of a topology ("": of all topologies) for messages that meet the condition `wanted`, or of
-        which a fact or a top-level value of the payload is equal to its text. Returns the found messages, each once
-        with its copies in lanes, and the topics that the cluster lacks or that could not be read. `span`: a key of
-        SPANS, the greatest age. Raises UsageError, ClusterError.
+        """Searches all lanes of a topology ("": of all topologies) for messages that meet the condition of `wanted`,
+        or, if its text is no condition, of which a fact or a top-level value of the payload is equal to the text (or,
+        if none is, to its last word). Returns the found messages (MOST_HITS at most), each once with its copies in
+        lanes, and the topics that the cluster lacks or that could not be read; a result after 50,000 messages or 20 s
+        is a part. `span`: a key of SPANS, the greatest age. Raises UsageError, ClusterError.
         """
         chosen = [self._expansion(topology)] if topology else list(self._expansions.values())
         begin, budget = _begin(span), _Budget()
@@ -365,8 +369,8 @@ class MessageReading:
     def history(self, question: MessageQuestion) -> dict[str, Any]:
         """Reads the history of one message, and returns the document of `kodo-consumer why` with two keys more:
         `stored`, the message at its last place (None: no longer stored, or it cannot be read), and `longest_wait`, the
-        longest wait that the file declares, in ms. Raises UsageError, ClusterError; the latter also if the time of a
-        page is over.
+        longest wait that the file declares, in ms. Raises UsageError, ClusterError; the latter also if 50,000 messages
+        or 20 s were not enough.
         """
         expansion, begin, budget = self._expansion(question.topology), _begin(question.span), _Budget()
         with self._reader() as one:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 class OrderActions:
-    """Maker of plans of live orders. `confirm`: raises KodoctlError unless the typed name is that of a protected
-    context.
+    """Maker of plans of live orders. `confirm`: raises KodoctlError if the context is protected and its name was not
+    typed.
     """
 
     def __init__(

@@ -59,8 +59,10 @@ class OutcomeReading:
         self._until = 0.0
 
     def __call__(self) -> SentOutcome:
-        """Returns where the sent messages are now: how many were recognised, and their number by lane. Reads the
-        cluster at most once in two seconds, else returns the last result; another thread waits. Raises KodoctlError.
+        """Returns where the sent messages are now: how many were recognised, and by lane the number of those that are
+        not acknowledged there. Reads the cluster at most once in two seconds, else returns the last result; another
+        thread waits. The result of a reading that takes more than 50,000 messages or 10 s is not complete. Raises
+        KodoctlError.
         """
         with self._lock:
             if self.last is None or time.monotonic() > self._until:

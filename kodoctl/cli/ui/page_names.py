@@ -30,5 +30,7 @@ def lane_topic(expansion: Expansion, name: str) -> FamilyTopic:
 
 
 def lane_reader(topic: FamilyTopic, subscription: str) -> str:
-    """Name on Pulsar of the subscription that keeps the messages of a lane."""
+    """Name on Pulsar of the subscription that keeps the messages of a lane: HOLDER for dead letters, else
+    `subscription`.
+    """
     return HOLDER if topic.state is State.DEAD else subscription

@@ -101,9 +101,11 @@ class PlanReading:
             return self._drift
 
     def last_drift(self) -> DriftReading | None:
-        """Result of the last `read_drift`; None if it was not called yet. Reads nothing."""
+        """Result of the last `read_drift` that did not fail; None if there was none. Reads nothing."""
         return self._drift
 
     def drift_news(self) -> DriftNews | None:
-        """Verdict of the last `read_drift`, for the first screen; None if it was not called yet. Reads nothing."""
+        """Verdict of the last `read_drift` that did not fail, for the first screen; None if there was none. Reads
+        nothing.
+        """
         return self._drift.news() if self._drift is not None else None

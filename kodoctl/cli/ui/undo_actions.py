@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 class UndoActions:
-    """Maker of plans that take applies back. `confirm`: raises KodoctlError unless the typed name is that of a
-    protected context.
+    """Maker of plans that take applies back. `confirm`: raises KodoctlError if the context is protected and its name
+    was not typed.
     """
 
     def __init__(self, target: TargetOptions, words: CommandWords, confirm: Callable[[Confirmation], None]) -> None:

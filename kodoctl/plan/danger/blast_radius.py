@@ -26,8 +26,9 @@ _COUNTED = ("topic.", "subscription.")
 def blast_radius(
     desired: Desired, live: Live, changes: Iterable[Change], allowed: float | None
 ) -> tuple[Diagnostic, ...]:
-    """Returns an error if the changes delete or weaken at least `FEWEST` (10) of the owned topics and subscriptions,
-    and more than the share `LARGEST` (0.2) of them; a warning if `allowed` (0 to 1) covers their share, else (). A
+    """Returns one error (K403) if the changes delete or weaken at least `FEWEST` (10) of the topics and subscriptions
+    that these topologies own, and more than the share `LARGEST` (0.2) of them; a warning instead if `allowed` (0 to 1)
+    is at least their share; else (). A change weakens if it has a danger K402 (lost data) or K406 (fewer copies). A
     destroy is not judged, because its command names the topologies.
     """
     owned = _owned_addresses(desired, live)

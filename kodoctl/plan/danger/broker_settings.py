@@ -1,5 +1,5 @@
-"""Broker settings that change declared topics automatically (K210) or endanger the order of keys (K445), and values that
-Pulsar accepts but cannot handle well (K207).
+"""Broker settings that change declared topics automatically (K210) or endanger the order of keys (K445), and values
+that Pulsar accepts but cannot handle well (K207).
 
 Only a cluster shows whether a value is of the last kind.
 """
@@ -28,8 +28,9 @@ _FAILOVER_MS: Final = 2_000  # from here on, messages that a client held may sta
 
 def broker_config_findings(desired: Desired, live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
     """Yields at most one warning for each namespace and each of: automatic creation of topics, their automatic
-    deletion, an ensemble larger than the cluster, stalled delivery; and one for each offload driver that is new to an
-    object, and one for all failover subscriptions. A value that is unknown causes none.
+    deletion, an ensemble larger than the cluster, stalled delivery of delayed messages; one for each offload driver
+    that is new to an object; and one about all failover subscriptions, if brokers wait too long before a new active
+    consumer gets messages. A value that is unknown causes none.
     """
     set_by_plan = namespace_changes(changes)
     subscribed = {
@@ -114,8 +115,8 @@ def _is_exposed(topic: TopicResource, levels: PolicyLevels, *, has_reader: bool)
 def _too_wide(
     namespace: NamespaceName, topics: Iterable[TopicResource], levels: PolicyLevels, bookies: int | None
 ) -> Iterator[Diagnostic]:
-    """Yields a warning if an ensemble is larger than the number of bookies that ever registered: Pulsar's admin API does
-    not say how many of them can be written to now.
+    """Yields a warning if an ensemble is larger than the number of bookies that ever registered: Pulsar's admin API
+    does not say how many of them can be written to now.
     """
     if bookies is None:
         return

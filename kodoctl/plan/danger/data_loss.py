@@ -53,7 +53,8 @@ K441 = "unread messages would expire earlier"
 @dataclass(frozen=True, slots=True)
 class OtherDeletions:
     """Facts about all changes of a plan, by which each of them is judged. `gone`: addresses of the objects that it
-    deletes; `own`: (topic, policy) of each policy that it changes on a topic itself; `changes`: all changes by address.
+    deletes; `own`: (address of a topic, policy) for each policy that it changes on a topic itself; `changes`: all
+    changes by address.
     """
 
     gone: frozenset[Address]
@@ -72,9 +73,9 @@ def _rest_of(changes: Iterable[Change]) -> OtherDeletions:
 
 @dataclass(frozen=True, slots=True)
 class DangerRules:
-    """Rules by which changes are judged, with their input. `ordered`: topics with a subscription that keeps order;
-    `live`: the live inventory; `evidence`: figures that were read, by address; `allowed`: addresses whose loss is
-    allowed; `now`: ms since the epoch.
+    """Rules by which changes are judged, with their input. `ordered`: addresses of the topics with a subscription that
+    keeps order; `live`: the live inventory; `evidence`: figures that were read, by address; `allowed`: addresses whose
+    loss is allowed; `now`: ms since the epoch.
     """
 
     ordered: frozenset[Address]
@@ -85,7 +86,8 @@ class DangerRules:
 
     def judge(self, changes: Iterable[Change]) -> tuple[Change, ...]:
         """Returns the changes in their order, each with its dangers and evidence in its context. A danger of severity
-        ERROR refuses the plan; it is a WARNING if the address is in `allowed`.
+        ERROR refuses the plan. Most dangers are a WARNING instead if the address is in `allowed`; some cannot be
+        allowed, such as the deletion of a replication slot with a reader.
         """
         all_changes = tuple(changes)
         rest = _rest_of(all_changes)
@@ -301,8 +303,8 @@ def _expiry(policy: str, before: PolicyValue, after: PolicyValue) -> Duration | 
 
 
 def refusal(code: str, summary: str, address: Address, stake: str, *, allowed: bool, advice: str = "") -> Diagnostic:
-    """An error that names the remedy `--allow-destroy`; a warning if `allowed`. `stake`: text of the loss; `advice`: a
-    further line of the error.
+    """Makes an error that names the remedy `--allow-destroy`; a warning without a remedy if `allowed`. `stake`: text of
+    the loss; `advice`: a further line of the error.
     """
     if allowed:
         return warning(code, summary, f"{address}: {stake}; allowed by name")

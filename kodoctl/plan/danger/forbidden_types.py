@@ -24,8 +24,9 @@ _POLICY: Final = "subscription_types"
 
 
 def forbidden_types(desired: Desired, live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    """Yields a warning (K439) for each topology and each setting because of which workers could not subscribe after the
-    plan: it names the first topic, and the number of the others.
+    """Yields a warning (K439) for each topology and each subscription type with which its workers could not subscribe
+    after the plan: one about the topics that forbid the type themselves, one about the topics whose namespace forbids
+    it. A warning names the first topic, and the number of the others.
     """
     set_by_plan = namespace_changes(changes)
     for expansion in desired.expansions:

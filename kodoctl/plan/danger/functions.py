@@ -13,7 +13,13 @@ from kodoctl.errors import Diagnostic, error, note, warning
 from kodoctl.plan.changes import Change, Create, Delete
 from kodoctl.pulsar.values.live_objects import NO_WORKER_HERE, FunctionFacts
 from kodoctl.text.formatting import age_text, many, size_text
-from kodoctl.topology.resources import FUNCTION_KINDS, FunctionResource, PackageResource, kind_label
+from kodoctl.topology.resources import (
+    FUNCTION_KINDS,
+    FunctionResource,
+    PackageResource,
+    SubscriptionResource,
+    kind_label,
+)
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired
@@ -44,10 +50,10 @@ def function_findings(desired: Desired, part: Desired, live: Live, changes: Sequ
 
 
 def unread_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
-    """Yields a finding (K451) for each kind of functions or connectors of these files or topologies that could not be
-    listed in a namespace, and for each of them that could not be read: a warning, because the rest can be carried out;
-    an error for a destroy, which would leave them running, and for a topology that was renamed, because their markers
-    would still have its earlier name.
+    """Yields a finding (K451) for each function, connector or package of these files or topologies that could not be
+    read, and for each kind of functions or connectors of theirs that could not be listed in a namespace: a warning,
+    because the rest can be carried out; an error for a destroy, which would leave them running, and for a topology that
+    was renamed, because their markers would still have its earlier name.
     """
     for place, why in sorted(live.unread_functions.items()):
         where = next((one.where for one in desired.objects.values() if _is_in(one.resource.address, place)), None)
@@ -71,8 +77,8 @@ def unread_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
 
 
 def kept_namespace(namespace: NamespaceName, unknown: Mapping[Address, str]) -> Diagnostic:
-    """A warning (K451) about a namespace that a destroy keeps, because whether functions or connectors of others live in it
-    is not known. `unknown`: the reasons.
+    """A warning (K451) about a namespace that a destroy keeps, because whether functions or connectors of others live
+    in it is not known. `unknown`: at least one address with the reason; the warning has the first reason.
     """
     address, why = f"namespace.{namespace}", next(iter(unknown.values()))
     detail = f"{address} stays, and is nobody's then, because functions or connectors of others may live in it: {why}"
@@ -109,14 +115,23 @@ def taken_subscriptions(desired: Desired, live: Live, changes: Iterable[Change])
     still needed: the files declare it for workers, or another declared function or sink reads by it.
     """
     readers = dict.fromkeys(desired.objects, "workers")
+    subscriptions: dict[Address, SubscriptionResource] = {}
     for address, wanted in desired.objects.items():
-        if isinstance(wanted.resource, FunctionResource):
-            readers |= dict.fromkeys(wanted.resource.subscriptions, address)
+        match wanted.resource:
+            case FunctionResource() as other:
+                readers |= dict.fromkeys(other.subscriptions, address)
+                named = (SubscriptionResource(topic, other.subscription) for topic in other.input_topics)
+                subscriptions |= {one.address: one for one in named}
+            case SubscriptionResource() as subscription:
+                subscriptions[address] = subscription
+            case _:
+                pass
     for change in changes:
         if not isinstance(change, Delete) or not isinstance(function := change.before, FunctionResource):
             continue
         facts = live.objects[change.address].facts
         taken = sorted(readers.keys() & set(function.subscriptions))
+        taken += sorted(address for address, one in subscriptions.items() if function.may_read_by(one))
         if isinstance(facts, FunctionFacts) and facts.cleans_up and taken:
             detail = (
                 f"{change.address}: Pulsar deletes {taken[0]} with it, which the files declare for {readers[taken[0]]}:"
@@ -130,10 +145,12 @@ def handed_subscriptions(desired: Desired, changes: Iterable[Change]) -> Iterato
     """Yields an error (K450) for each deleted subscription that a declared function or sink reads by: it would lose its
     position.
     """
-    functions = (one.resource for one in desired.objects.values() if isinstance(one.resource, FunctionResource))
-    readers = {subscription: function.address for function in functions for subscription in function.subscriptions}
+    functions = [one.resource for one in desired.objects.values() if isinstance(one.resource, FunctionResource)]
     for change in changes:
-        if isinstance(change, Delete) and (reader := readers.get(change.address)) is not None:
+        if not isinstance(change, Delete) or not isinstance(subscription := change.before, SubscriptionResource):
+            continue
+        reader = next((one.address for one in functions if one.may_read_by(subscription)), None)
+        if reader is not None:
             detail = (
                 f"{change.address} is no longer declared, and {reader} reads by it: name another subscription there, or"
                 f" give this one up first (`kodoctl forget {change.address}`)"
@@ -142,8 +159,8 @@ def handed_subscriptions(desired: Desired, changes: Iterable[Change]) -> Iterato
 
 
 def taken_names(live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    """Yields an error (K450) for each function or connector to be created whose name one of another kind has, even if
-    the plan deletes that one: deletions come last.
+    """Yields an error (K450) for each function or connector to be created whose name a live one of another kind
+    (function, sink, IO source) has in the same namespace, even if the plan deletes that one: deletions come last.
     """
     for change in changes:
         if not isinstance(change, Create) or not isinstance(function := change.after, FunctionResource):
@@ -162,8 +179,8 @@ def _is_in(address: Address, place: Address) -> bool:
 
 
 def package_use(package: PackageResource, live: Live, gone: Collection[Address]) -> tuple[list[Address], str]:
-    """Returns the addresses of functions and connectors that use a package and stay, and a text about those that may use
-    it: Pulsar does not show which package a function has. `gone`: addresses of deleted objects.
+    """Returns the addresses of functions and connectors that use a package and stay, and a text about those that may
+    use it: Pulsar does not show which package a function has. `gone`: addresses of deleted objects.
     """
     here = [one.resource for one in live.objects.values() if isinstance(one.resource, FunctionResource)]
     staying = [one for one in here if one.address not in gone]
@@ -177,8 +194,9 @@ def package_use(package: PackageResource, live: Live, gone: Collection[Address])
 
 
 def deletion_stake(function: FunctionResource, facts: FunctionFacts, found: Evidence, now: int) -> list[str]:
-    """Texts of the loss by the deletion of a function or connector: unread messages of its subscription, and running
-    instances; [] for none. `now`: ms since the epoch.
+    """Texts of the loss by the deletion of a function or connector: unread messages of its subscription, if Pulsar
+    deletes that with it, and running instances, or that these numbers are not known; [] for none. `now`: ms since the
+    epoch.
     """
     stake = []
     if facts.cleans_up and found.unread:

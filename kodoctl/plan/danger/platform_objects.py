@@ -76,9 +76,10 @@ def untrusted_record(
     change: Change, resource: PlatformResource, live: Live, allowed: frozenset[Address]
 ) -> Iterator[Diagnostic]:
     """Yields a refusal (K455) for the deletion of an object of the whole cluster, and for its creation or update by a
-    journal instead of a file, if roles can write the ledger of its home, which says that it is ours, or the journal.
-    Such roles are the administrators of the Pulsar tenant of its home, and those with `produce` on kodoctl's own
-    namespace in it. If they could not be read, it yields the refusal as well.
+    journal instead of a file, if roles can write the journal, or the ledger of its home (the namespace whose ledger
+    says that it is ours). Such roles are the administrators of the Pulsar tenant of its home, and those with `produce`
+    on kodoctl's own namespace in it. If they could not be read, it yields the refusal as well. A warning instead if its
+    address is in `allowed`.
     """
     by_journal = isinstance(change, Create | Update) and change.about.where is None
     if not (by_journal or isinstance(change, Delete)):
@@ -113,8 +114,9 @@ def _writers(resource: PlatformResource, live: Live) -> frozenset[str] | None:
 
 
 def unserved(change: Change, live: Live, allowed: frozenset[Address]) -> Iterator[Diagnostic]:
-    """Yields a refusal (K457) for an isolation policy that gets patterns which match no running broker: no broker would
-    serve its namespaces, among which may be those of the lease and the journal.
+    """Yields a refusal (K457) for an isolation policy that is created, or whose namespaces or patterns change, if the
+    patterns match no running broker: no broker would serve its namespaces, among which may be those of the lease and
+    the journal. A warning instead if its address is in `allowed`; nothing if the running brokers are not known.
     """
     after = change.after if isinstance(change, Create | Update) else None
     if not isinstance(after, IsolationPolicyResource) or live.brokers is None:

@@ -38,8 +38,8 @@ class ImportedSubscription:
 
 @dataclass(frozen=True, slots=True)
 class ImportedFamily:
-    """One imported ground topic: its levels, its subscriptions, and every member by local name. `producers`: roles that
-    may produce to the ready topic of every level.
+    """One imported ground topic (a topic that producers send to): its levels, its subscriptions, and every member by
+    local name, itself included. `producers`: roles that may produce to the ready topic of every level.
     """
 
     topic: TopicResource
@@ -51,9 +51,10 @@ class ImportedFamily:
 
 @dataclass(frozen=True, slots=True)
 class UnownedObjects:
-    """Objects of a namespace without an owner. `topics`: topics by local name; `subscriptions`: names by
-    local name of their topic; `grants`: actions on the namespace by role; `cluster`: name of the cluster; `producers`:
-    roles that may produce, and nothing else, by local name of their topic.
+    """Topics of a namespace that no topology owns, with all subscriptions of the namespace, and its policies and grants
+    as far as a file can express them. `topics`: topics by local name; `subscriptions`: names by local name of their
+    topic; `grants`: actions on the namespace by role; `cluster`: name of the cluster; `producers`: roles that may
+    produce, and nothing else, by local name of their topic.
     """
 
     namespace: NamespaceName
@@ -67,8 +68,10 @@ class UnownedObjects:
 
 def recognise_families(seen: UnownedObjects) -> dict[str, ImportedFamily]:
     """Returns the family of each ground topic, by its local name, sorted. Each topic whose name is valid and has no
-    suffix of a level or state is a ground topic. A topic of a level or state belongs to the family only if its
-    partitions and subscriptions fit.
+    suffix of a level or state is a ground topic. A topic of a level belongs to the family only if it has the partitions
+    and the subscriptions of the ground topic; a topic of a waiting state only if every level but a backup has one with
+    these partitions and the subscription of its name; an audit topic only if it has these partitions; a dead letter
+    topic always.
     """
     return {
         local: _family(local, seen)

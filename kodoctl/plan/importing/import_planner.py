@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import KodoctlError
@@ -72,8 +73,9 @@ class Import:
 
 
 def import_namespace(live: Live, namespace: NamespaceName, name: str) -> Import:
-    """Returns the file, with the topology `name`, for all objects of a namespace that have no owner and fit the format.
-    Raises KodoctlError if no such file is valid.
+    """Returns the file, with the topology `name`, for the topics, subscriptions, policies and grants of a namespace
+    that have no owner and fit the format. All others, and all functions, connectors and schemas, are in `left_out` with
+    the reason. Raises KodoctlError if no such file is valid.
     """
     left_out: dict[str, str] = {**_undeclarable(live, namespace), **dict(_unfit(live, namespace))}
     left_out |= _odd_roles(live, namespace)
@@ -107,8 +109,8 @@ def import_namespace(live: Live, namespace: NamespaceName, name: str) -> Import:
 
 
 def load_import(text: str) -> tuple[tuple[Expansion, ...], dict[int, set[str]]]:
-    """The expansion of the file's text, and line -> codes of the lint findings there, which comments of the file will
-    allow. Raises KodoctlError if the file is invalid.
+    """Returns (the expansion of the file's text, alone in a tuple; line -> codes of the lint findings there). Comments
+    of the file will allow these findings. Raises KodoctlError if the file is invalid.
     """
     expansions, findings = check_set([source_of(text.encode(), "import")], None)
     if not expansions:
@@ -228,7 +230,12 @@ def _functions(live: Live, namespace: NamespaceName) -> dict[str, str]:
 def _read_by_functions(live: Live) -> Iterator[tuple[Address, str]]:
     for found in live.objects.values():
         if isinstance(function := found.resource, FunctionResource):
-            for address in function.subscriptions:
+            matched = (
+                address
+                for address, one in live.objects.items()
+                if isinstance(one.resource, SubscriptionResource) and function.may_read_by(one.resource)
+            )
+            for address in chain(function.subscriptions, matched if function.pattern else ()):
                 yield address, f"{function.address} reads by it"
 
 

@@ -57,7 +57,8 @@ _INCOMPATIBLE: Final = "IncompatibleSchemaException"  # in the 500 that is the b
 class Tolerance(Enum):
     """Ways of a plan to treat a part of the cluster that cannot be read: NONE raises an error; REDUCED makes a plan of
     topics and subscriptions, which cannot be applied, for a role that may read only these; LEFT_OUT leaves out each
-    topic that the broker cannot load, with an error among the findings.
+    topic that the broker cannot load and that waiting does not mend, with an error among the findings (a note if no
+    file or ledger entry has it).
     """
 
     NONE = "it raises an error"
@@ -116,8 +117,8 @@ def plan_live(
     refused one; writes nothing. `namespaces`: further namespaces to read (destroy by name); `against`: a git revision
     that separates edits from drift, None: changes have no origin; `selection`: plans a part only, None: everything.
     Raises UsageError if a name of the selection matches nothing or nothing is left, ClusterError if a part of the
-    cluster cannot be read that `tolerance` does not allow to miss. A database that cannot be read is a finding of the
-    plan.
+    cluster cannot be read that `tolerance` does not allow to miss. Databases, functions and objects of the whole
+    cluster that cannot be read are findings of the plan.
     """
     scope = scope_of(desired, namespaces)
     reduced, lenient = tolerance is Tolerance.REDUCED, tolerance is Tolerance.LEFT_OUT

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def returning_entries(admin: Admin, changes: Iterable[Change]) -> dict[str, int | None]:
-    """Counts the stored entries that come to subscriptions which the changes create again from the earliest message, on
-    all partitions or on those that lack them, by address: 0 if the topic is gone as well, None if the entries cannot be
-    counted. Blocks; never raises because of the cluster.
+    """Counts the stored entries that come again to subscriptions which the changes create at the earliest message, on
+    all partitions or on those that lack them. Returns address of the subscription -> number of entries: 0 if the topic
+    is gone as well, None if they cannot be counted. Blocks; never raises because of the cluster.
     """
     wanted = [(change.address, resource, lacking) for change in changes for resource, lacking in _returning(change)]
 

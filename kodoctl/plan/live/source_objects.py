@@ -33,8 +33,9 @@ def with_objects(
     variables: Mapping[str, str],
     tables: Mapping[str, frozenset[str]] | None = None,
 ) -> Live:
-    """Does the same as `with_sources` for the publications and slots among these addresses, each with the other one of
-    its source. `tables`: variable of a database -> tables to look at; None: no tables are looked at.
+    """Does the same as `with_sources` for the publications and slots among these addresses: reads of each source both
+    the publication and the slot. `tables`: variable of a database -> tables to look at; None: no tables are looked at.
+    Returns `live` itself if no address is one of a source.
     """
     found = frozenset(_both(addresses))
     if not found:

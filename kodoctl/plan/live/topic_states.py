@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
 
 def topic_state_findings(admin: Admin, desired: Desired, live: Live, plan: Plan) -> Iterator[Diagnostic]:
-    """Yields a warning for each topic that takes no more messages (K442), or refuses producers without a schema though
-    the file declares none (K443). Sends one request for each topic that the plan adopts or updates, and one for each
-    such topic with schema validation, also where the plan turns that on for the namespace.
+    """Yields a warning for each topic that the plan adopts or updates and that takes no more messages (K442), and for
+    each such topic, and each one for which the plan turns schema validation on, that refuses producers without a schema
+    though the file declares none (K443). Sends one request for each topic that the plan adopts or updates, and one for
+    each topic that may be of the second kind. Raises ClusterError.
     """
     topics = [change for change in plan.changes if _is_live_topic(change)]
     places = {_before(change).name: change.about.where for change in topics}

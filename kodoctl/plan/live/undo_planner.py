@@ -46,7 +46,8 @@ class Undoing:
 def read_apply(session: Session, namespace: NamespaceName, name: str) -> Applied:
     """Reads one apply from the journals of all namespaces to which it wrote, beginning with `namespace`. `name`: its
     id, the beginning of it, or `last`. Raises UsageError (K424) for an unknown name, RefusedError (K431) if the journal
-    of one of these namespaces does not have the apply: a writer of one journal could name any namespace.
+    of one of these namespaces does not have the apply (a writer of one journal could name any namespace), and
+    ClusterError.
     """
     entries = list(map(parse, read_journal(session.admin, session.client, namespace)))
     first = find_apply(read_history(entries).applies, name, str(namespace))
@@ -62,7 +63,8 @@ def read_apply(session: Session, namespace: NamespaceName, name: str) -> Applied
 
 def prepare_undo(session: Session, namespace: NamespaceName, name: str, allowances: Allowances) -> Undoing:
     """Reads journal and cluster, and returns the plan that undoes an apply, with its dangers; writes nothing. Objects
-    that changed since are errors of the plan. Raises as `read_apply` does, and ClusterError.
+    that changed since are errors of the plan. Raises as `read_apply` does, and RefusedError (K431) also for a change of
+    an object of the whole cluster whose home the apply does not name.
     """
     applied = read_apply(session, namespace, name)
     _refuse_other_places(_homes(applied.done), applied, namespace)
@@ -94,8 +96,8 @@ def refuse_unlike(applied: Mapping[str, Applied]) -> None:
 def prepare_resume(session: Session, namespace: NamespaceName, destroy: Collection[Address] = ()) -> Plan:
     """Returns the plan of the rest of the latest apply of a namespace, which must be incomplete or cut off; writes
     nothing. `destroy`: addresses that may be destroyed; allowances in the journal do not count. Raises UsageError if
-    there is nothing to continue, RefusedError if journals contradict each other or another version of kodoctl made the
-    plan.
+    there is nothing to continue or the plan was too large for the journal, RefusedError if journals contradict each
+    other or another version of kodoctl made the plan, InvalidFileError for another fault of the plan, and ClusterError.
     """
     from kodoctl.plan import plan_file
     from kodoctl.plan.resume import rest_of

@@ -141,9 +141,9 @@ class HttpAdmin:
         condition: Callable[[], None] = no_condition,
         patient: bool = True,
     ) -> Reply:
-        """Sends one call, as `Admin.call` does. If an address does not answer, tries the next configured one. A call about
-        functions or connectors goes to the workers that run apart from the brokers, if the connection names some; if it
-        says that there are none, the reply (409, WITHOUT_WORKERS) is made here.
+        """Sends one call, as `Admin.call` does. If an address does not answer, tries the next configured one. A call
+        about functions or connectors goes to the workers that run apart from the brokers, if the connection names some;
+        if it says that there are none, the reply (409, WITHOUT_WORKERS) is made here.
         """
         if path.startswith(FUNCTION_API):
             if self._connection.function_worker == NO_WORKERS:

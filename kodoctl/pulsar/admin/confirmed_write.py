@@ -50,7 +50,7 @@ def write_confirmed(  # noqa: PLR0913  # a request has these parts
         done: reads whether the write has taken effect. It is called after a lost or transient reply or a 409, before
             the write is sent again. A ClusterError of `done` counts as "not yet".
         final: statuses that another try would not change. Such a status in reply to a repeated request may be caused by
-        the first request, whose effect a broker may show late: `done` is then polled.
+            the first request, whose effect a broker may show late: `done` is then polled.
     """
     with admin.waits.during(f"{method} {path}: no answer yet") as wait:
         sent = 0

@@ -19,7 +19,9 @@ _GRANT: Final = "`namespace_grants: {ROLE: [consume]}`"
 
 
 def missing_right(method: str, path: str) -> str:
-    """Returns the right that a refused request needs, and the grant to write. `path`: as for `Admin.call`."""
+    """Returns a text about the right that a refused request needs, with the grant or setting that gives the right.
+    `path`: as for `Admin.call`.
+    """
     parts = path.partition("?")[0].split("/")
     if parts[0] == "v3" and len(parts) > 3:
         action = parts[1]

@@ -57,9 +57,15 @@ class NotAwaitedError(UnknownPartitionsError):
 
 
 def may_be_left_out(problem: ClusterError, *, is_ours: bool, everything: bool, lenient: bool) -> bool:
-    """True if a read goes on without a topic. `is_ours`: a file declares it, or a ledger lists it; `everything`: the read
-    is of an import; `lenient`: of a comparison. This goes on without a topic of ours only if waiting does not mend the
-    problem: else its verdict would be that of a moment in which a broker ended.
+    """True if a read goes on without the topic whose read raised `problem`. That needs an UnknownPartitionsError. A
+    topic of ours is left out only in a comparison, and only if waiting does not mend the problem: else the verdict
+    would be that of a moment in which a broker ended. Another topic is left out in a comparison, in an import, and for
+    a NotAwaitedError.
+
+    Args:
+        is_ours: a file declares the topic, or a ledger of ours lists it.
+        everything: the read is of an import.
+        lenient: the read is of a comparison.
     """
     if not isinstance(problem, UnknownPartitionsError):
         return False
@@ -74,9 +80,9 @@ def _which(numbers: Iterable[int]) -> str:
 
 
 def ask_each(admin: Admin, topic: TopicName, numbers: Iterable[int], what: str, **query: str) -> dict[int, Any]:
-    """Sends `GET …-partition-N/<what>` for each partition, for PLAIN `GET …/<what>`. Returns the decoded answers by
-    partition number, without absent partitions. Raises UnknownPartitionsError as soon as a partition neither answers
-    nor is absent, AdminError if the role lacks the right.
+    """Sends `GET …-partition-N/<what>` for each of the partitions `numbers`, for PLAIN `GET …/<what>`; `query`: its
+    parameters. Returns the decoded answers by partition number, without absent partitions. Raises
+    UnknownPartitionsError as soon as a partition neither answers nor is absent, AdminError if the role lacks the right.
     """
     asked, found = tuple(numbers), dict[int, Any]()
     for place, number in enumerate(asked):

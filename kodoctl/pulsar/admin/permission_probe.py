@@ -30,7 +30,7 @@ class Permission:
 
 def probe_permissions(admin: Admin, namespace: NamespaceName, *, superuser: bool) -> Iterator[Permission]:
     """Yields a Permission for each kind of work in a namespace, by two reads. `superuser`: True if the role is a
-    super-user.
+    super-user. Raises ClusterError if no broker answers.
     """
     tenant = admin.call("GET", f"namespaces/{namespace.tenant}")
     lacks = f"the admin role of the Pulsar tenant {namespace.tenant}"

@@ -40,7 +40,7 @@ Ask = Callable[[str], Answer]
 
 
 class Course(Enum):
-    """Decision on a redirect: send the request to the target (FOLLOW), or once more to the host that redirected
+    """Decision on a redirect: send the request to the target (FOLLOW), or once more to the URL at which it began
     (ASK_AGAIN).
     """
 
@@ -87,9 +87,10 @@ class Brokers:
             self._first = self._addresses.index(self.after(address))
 
     def course(self, here: str, location: str, topics: Sequence[str], ask: Ask, *, asked_again: bool) -> Course:
-        """Decides on a redirect from the trusted URL `here` to `location`: to follow it, or to send the request to
-        `here` once more. If the target is unknown, sends requests to trusted hosts by `ask`. Raises ClusterError (K513)
-        for a host that no trusted broker names, NotNowError if the cluster cannot say that now.
+        """Decides on a redirect from the trusted URL `here` to `location`: to follow it, or to send the request once
+        more to the URL at which it began. If the target is unknown, sends requests to trusted hosts by `ask`. Raises
+        ClusterError (K513) for a host that no trusted broker names and for another scheme, NotNowError if the cluster
+        cannot say that now.
 
         Args:
             topics: topics (`persistent/tenant/namespace/topic`) to whose owner the redirect may lead.

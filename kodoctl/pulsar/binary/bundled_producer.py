@@ -26,9 +26,10 @@ OnReceipt = Callable[[Receipt], None]
 
 
 class BundledProducer(DedupProducer):
-    """DedupProducer that queues messages until `flush`, and calls `on_receipt` in a thread of its own. Messages that
-    the border cannot build (a NUL in a text, which C would cut), or that need another compression than the topic's,
-    are sent by Python's binding, in the same order.
+    """DedupProducer that queues messages until `flush`, sends them by the native border (the C++ module), and calls
+    `on_receipt` in a thread of its own. Messages that the border cannot build (a NUL in a text, which C would cut), or
+    that need another compression than the topic's, are sent by Python's binding, in the same order, with `on_receipt`
+    as `DedupProducer.send` calls it.
     """
 
     def __init__(
@@ -53,8 +54,8 @@ class BundledProducer(DedupProducer):
         self._thread.start()
 
     def send(self, number: int, message: RecalledMessage, on_receipt: OnReceipt) -> None:
-        """Queues a message, which `flush` sends. Raises RejectedError if its number does not rise, or if it is above the
-        topic's own limit even when compressed.
+        """Queues a message, which `flush` sends. Raises RejectedError if its number does not rise, or if it is above
+        the topic's own limit even when compressed.
         """
         self._check_number(number)
         if self._largest and self._algorithm_for(message) != self._declared:

@@ -64,7 +64,9 @@ class BrokerClient:
 
     @property
     def border(self) -> MessageBorder | None:
-        """The native border; None if this process does not use it."""
+        """The native border (C++ module that reads and sends messages in bundles); None if this process does not use
+        it.
+        """
         return MESSAGES.choose(native=self._connection.native).border
 
     def get(self) -> Any:

@@ -67,7 +67,8 @@ class Patience:
 
     def call(self, work: Callable[[], T], what: str, limit: float, late: Callable[[T], object] = lambda _: None) -> T:
         """Runs `work` in a thread of its own, and returns its result or raises its exception. Raises UnansweredError
-        after `limit` seconds; the call is then abandoned, and its thread passes a later result to `late`.
+        after `limit` seconds, or after an interruption; the call is then abandoned, and its thread passes a later
+        result to `late`.
         """
         changed = threading.Condition()
         returned: list[T] = []

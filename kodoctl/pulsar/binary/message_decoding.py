@@ -54,7 +54,8 @@ def as_they_are() -> dict[str, Any]:
 
 
 def content(message: Any, *, alone: bool = True) -> Content:
-    """Decodes the content of a message. Never raises, whatever bytes the producer chose.
+    """Decodes the content of a message. Returns (payload, properties, key, ordering key, event time, publish time, text
+    about the parts that cannot be read, "" for none). Never raises, whatever bytes the producer chose.
 
     `alone`: False for a message of a batch that the client split; such a message cannot be encrypted.
     """

@@ -76,7 +76,7 @@ class PartitionFacts:
         first_ledger: the oldest ledger; -1 if there is none.
         last: place of the last entry; its entry is -1 if the last ledger has none.
         deduplicates: the broker drops repeated messages.
-        cursors: acknowledgements by subscription.
+        cursors: acknowledgements by subscription, with cursors that are the broker's own.
         ledgers: the stored entries of each ledger that has some.
     """
 
@@ -250,9 +250,10 @@ def read_all(
 def read_unacknowledged(
     client: BrokerClient, facts: PartitionFacts, unread: Unread, subscription: str, *, since: int | None = None
 ) -> Iterator[ReadMessage]:
-    """Yields the messages of a partition that a subscription has not acknowledged, as `read_all` does. `since`: begins
-    at this publish time, ms since the epoch; None: begins after the last entry up to which everything is acknowledged.
-    Raises UsageError if the partition has no such subscription, and ClusterError.
+    """Yields the messages of a partition that a subscription has not acknowledged, as `read_all` does; `unread` may get
+    acknowledged entries, too (`Unread.leave_out`). `since`: begins at this publish time, ms since the epoch; None:
+    begins after the last entry up to which everything is acknowledged. Raises UsageError if the partition has no such
+    subscription, and ClusterError.
     """
     if (cursor := facts.cursors.get(subscription)) is None:
         detail = f"{facts.topic} has no subscription {subscription}"

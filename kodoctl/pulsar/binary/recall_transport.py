@@ -68,18 +68,18 @@ class Receipt(NamedTuple):
 
 
 class RejectedError(Exception):
-    """A message is unacceptable in itself, such as by its size. This call sent nothing and used no number, but the
-    broker may have stored the number in an earlier attempt. The text is the reason.
+    """A message is unacceptable in itself, such as by its size. This call sent nothing to the broker, which may have
+    stored the message's number in an earlier attempt. The text is the reason.
     """
 
 
 class DeadLetterConsumer:
     """Exclusive consumer of the subscription that retains dead letters, so that one recall at a time works on them.
 
-    Letters are read by this consumer, because a message must be acknowledged by the consumer that received it: with a
-    message id that a *reader* received, Pulsar's client acknowledges the first message of its batch as well (a reader
-    marks it in the set of bits that they share: measured with 3.13, batches of 7). And an exclusive consumer has no
-    limit of unacknowledged messages.
+    Letters (dead-letter messages) are read by this consumer, because a message must be acknowledged by the consumer
+    that received it: with a message id that a *reader* received, Pulsar's client acknowledges the first message of its
+    batch as well (a reader marks it in the set of bits that they share: measured with 3.13, batches of 7). And an
+    exclusive consumer has no limit of unacknowledged messages.
     """
 
     def __init__(self, client: BrokerClient, part: str, subscription: str, stop: threading.Event | None = None) -> None:

@@ -150,8 +150,8 @@ def _before(run: EntryRun, count: int, ledgers: Iterable[EntryRun]) -> Place:
 
 
 def without_end(runs: list[EntryRun], known: Sequence[EntryRun]) -> list[EntryRun]:
-    """The runs without those entries at their end that are known to have no message, so that no reader
-    waits for these.
+    """The runs without those entries at their end that have no message by `known`, so that no reader waits for these.
+    `known`: entries without a message, in order.
     """
     if not runs or not known or (known[-1].ledger, known[-1].last) != (runs[-1].ledger, runs[-1].last):
         return runs
@@ -183,8 +183,8 @@ def ledgers_of(stats: dict[str, Any]) -> tuple[EntryRun, ...]:
 
 
 def runs_text(part: str, runs: Iterable[EntryRun]) -> str:
-    """Text for people about entries of the partition `part` that cannot be read, with at most
-    `_MOST_TOLD` positions.
+    """Text for people about entries of the partition `part` that cannot be read: their number, and at most 20 runs of
+    positions (`_MOST_TOLD`).
     """
     some = list(runs)
     count = sum(run.entries for run in some)

@@ -108,7 +108,9 @@ def _hint(parts: SplitResult | None, schemes: tuple[str, ...]) -> str:
 
 
 def readable_by_all(text: str) -> bool:
-    """True if requests or messages to one of the addresses cross a network without TLS."""
+    """True if one of the addresses is without TLS and not on this machine, so that others on the network can read
+    requests and messages.
+    """
     found = [urlsplit(address) for address in split(text)]
     return any(parts.scheme in (ADMIN[0], BROKER[0]) and not _here(parts.hostname) for parts in found)
 

@@ -304,7 +304,7 @@ def remove_context(file: Path, name: str) -> None:
 
 
 def use_context(file: Path, name: str) -> None:
-    """Makes a context the current one of a file. Does not check that the context exists."""
+    """Makes a context the current one of a file, which is created if needed. Does not check that the context exists."""
     document = _editable(file)
     document["current"] = name
     _write(file, document)

@@ -88,13 +88,15 @@ def oauth2_of(values: Mapping[str, str], place: str, *, secret: Secret | None = 
 
 
 def checked_issuer(url: str, place: str) -> str:
-    """Returns the URL of an issuer, or of its endpoint, as `checked_secure_url`."""
+    """Checks the URL of an issuer, or of its endpoint for tokens, and returns it, as `checked_secure_url` does.
+    `place`: the URL's source, for messages. Raises UsageError (K505).
+    """
     return checked_secure_url(url, place, "an issuer", "the client's secret")
 
 
 def checked_secure_url(url: str, place: str, noun: str, secret: str) -> str:
-    """Returns the URL without a final slash. Raises UsageError (K505) if the URL neither uses TLS nor points to this
-    machine, because a secret is sent there.
+    """Checks a URL to which a secret is sent, and returns it without a final slash. Raises UsageError (K505) if the URL
+    neither uses TLS (https) nor points to this machine, or if it contains a user.
 
     Args:
         place: the URL's source, for messages.

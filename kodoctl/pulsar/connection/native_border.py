@@ -28,7 +28,7 @@ _UNKNOWN: Final = -1  # no number of a result
 
 
 class LoadedTypes(Protocol):
-    """Types of the kodo-fast package, as one of its functions returns them."""
+    """Types of the kodo-fast package (the native border), as one of its functions returns them."""
 
     @property
     def client_version(self) -> str:
@@ -61,7 +61,9 @@ class NativeMessage(NamedTuple):
 
 
 class BorderChoice(NamedTuple, Generic[Border]):
-    """The loaded types, or None if the border is not used. `detail`: the versions in use, or the reason."""
+    """The loaded types of the native border (the C++ package kodo-fast), or None if it is not used. `detail`: the
+    versions in use, or the reason.
+    """
 
     border: Border | None
     detail: str
@@ -73,9 +75,9 @@ class BorderChoice(NamedTuple, Generic[Border]):
 
 
 class BorderLoader(Generic[Border]):
-    """Loads the border at most once in a process. `load`: receives the module kodo_fast and returns its types, and may
-    raise kodo_fast.RefusalError. `switch`: name of the setting that switches the border off, for the status. `report`:
-    receives the status once.
+    """Loads the native border (the C++ package kodo-fast) when first asked, at most once for each loader. `load`:
+    receives the module kodo_fast and returns its types, and may raise kodo_fast.RefusalError. `switch`: name of the
+    setting that switches the border off, for the status. `report`: receives the status once.
     """
 
     def __init__(
@@ -129,8 +131,8 @@ MESSAGES: Final[BorderLoader[MessageBorder]] = BorderLoader(
 
 
 def native_setting(environ: Mapping[str, str]) -> bool:
-    """True unless the environment switches the border off. Raises UsageError for a value that is neither true nor
-    false.
+    """True unless the environment switches the border off (KODO_CONSUMER_NATIVE). Raises UsageError for a value that is
+    neither true nor false.
     """
     text = environ.get(NATIVE_VARIABLE, "").strip().lower() or "true"
     if text not in ("true", "false"):

@@ -29,7 +29,8 @@ OnWait = Callable[[str, float, float], object]
 
 class Wait:
     """One wait of one thread. `what`: the awaited thing or the reason, for reports; `limit`: seconds; `limit_now`:
-    lower limit for the present reason. A block that tries again calls `again`; a block that only blocks may set `what`.
+    limit for the present reason, at most `limit`. A block that tries again calls `again`; a block that only blocks may
+    set `what`.
     """
 
     def __init__(self, what: str, limit: float, clock: Callable[[], float], pause: Callable[[float], None]) -> None:
@@ -106,8 +107,8 @@ class WaitMonitor:
                 del self._waits[id(wait)]
 
     def report(self) -> None:
-        """Reports the longest wait, if it is long and the last report is not recent. There is one line for all waits,
-        so that many threads do not fill the screen.
+        """Reports the longest wait to `on_wait`, if it has lasted for 5 s (REPORT_AFTER_S) and the last report is 5 s
+        old (REPORT_EVERY_S). There is one line for all waits, so that many threads do not fill the screen.
         """
         with self._lock:
             now = self._clock()

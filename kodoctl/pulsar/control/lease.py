@@ -44,7 +44,9 @@ class Hold(Protocol):
     """The held lease of one namespace (interface). `beat` and `write` raise LockedError if the lease is lost."""
 
     def beat(self) -> None:
-        """Asks the broker whether this process still holds the lease, and waits for the answer."""
+        """Asks the broker whether this process still holds the lease, and waits for the answer. Raises LockedError if
+        not.
+        """
 
     def write(self, entry: Mapping[str, Any]) -> None:
         """Writes an entry to the namespace's journal, and returns when the entry is stored."""
@@ -179,7 +181,8 @@ def hold(
 
     Args:
         who, plan: the new holder and the plan, for the first entry of the journal.
-        timeout: seconds to wait for another holder; 0: do not wait.
+        timeout: seconds to wait for another holder; 0: do not wait for the first lease, and 2 s at most for another
+            one.
         stop: event that an interruption sets, so that waits end soon.
     """
     holds: dict[NamespaceName, Hold] = {}
@@ -255,8 +258,8 @@ class _Taking:
             holds[namespace] = taken_hold
 
     def acquire(self, namespace: NamespaceName, *, grace: float = 0.0) -> Hold:
-        """Tries until `deadline`, and for `grace` seconds at least, to take the lease. Raises LockedError, StoppedError,
-        ClusterError.
+        """Tries until `deadline`, and for `grace` seconds at least, to take the lease. Raises LockedError,
+        StoppedError, ClusterError.
         """
         topic = ensure_lease_topic(self.admin, namespace)
         deadline = max(self.deadline, _now() + grace)

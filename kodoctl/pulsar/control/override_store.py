@@ -30,8 +30,9 @@ Change = Callable[[tuple[Override, ...]], tuple[Override, ...]]
 
 
 class OverrideStore:
-    """The live orders of one subscription, on its ground topic. `rng`: spreads the tries of several writers, None: any;
-    `who`: the person who changes the orders, for the history; "": no person, and the history records no change.
+    """The live orders (temporary instructions to workers) of one subscription, on its ground topic, given by the full
+    name. `rng`: spreads the tries of several writers, None: any; `who`: the person who changes the orders, for the
+    history; "": no person, and the history records no change.
     """
 
     def __init__(self, admin: Admin, topic: str, subscription: str, rng: Random | None = None, who: str = "") -> None:

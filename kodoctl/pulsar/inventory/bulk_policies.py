@@ -80,8 +80,8 @@ class BulkPolicies:
 
 def read_bulk(admin: Admin, client: BrokerClient, namespace: NamespaceName) -> BulkPolicies:
     """Reads all topic policies of a namespace. Raises BulkUnavailableError if that is impossible: no binary port, no
-    answer there within _READ_S (10) seconds, no right to consume, an unknown encoding. Raises ClusterError if the admin
-    API does not answer.
+    answer there, no event within _READ_S (10) seconds although there are more, no right to consume, an unknown
+    encoding. Raises ClusterError if the admin API does not answer.
     """
     if not client.available:
         raise BulkUnavailableError("the broker's binary port is not known")

@@ -6,20 +6,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from kodoctl.errors import ClusterError
+from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.admin.admin import Admin, must, partition_path, subscription_path
 from kodoctl.pulsar.admin.topic_stats import Stats, read_stats
+from kodoctl.pulsar.inventory.live_inventory import list_topics
 from kodoctl.pulsar.inventory.platform_objects import platform_users
 from kodoctl.pulsar.inventory.producer_marks import MANY, Backlog, read_backlog
 from kodoctl.pulsar.values.evidence import Evidence
-from kodoctl.topology.names import partition_number
+from kodoctl.topology.names import InvalidNameError, TopicName, partition_number
 from kodoctl.topology.resources import Address, FunctionResource, PlatformResource, SubscriptionResource, TopicResource
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.values.live_objects import Live
-    from kodoctl.topology.names import TopicName
 
 
 def read_evidence(
@@ -71,13 +72,28 @@ def _of_topic(admin: Admin, topic: TopicName, stats: Stats, *, ledgers: bool) ->
     )
 
 
+def read_inputs(admin: Admin, function: FunctionResource) -> list[TopicName]:
+    """Returns the topics that a function reads, sorted: those that it names, and those of the namespace of its pattern
+    that the pattern may match, by two requests. Raises ClusterError.
+    """
+    found = set(function.input_topics)
+    if function.pattern:
+        try:
+            namespace = TopicName.parse(function.pattern).namespace
+        except InvalidNameError as problem:
+            detail = f"the topics of the pattern {function.pattern} are not known: {problem}"
+            raise ClusterError(error("K561", "messages cannot be read", detail)) from None
+        found.update(filter(function.may_match, chain.from_iterable(list_topics(admin, namespace))))
+    return sorted(found)
+
+
 def function_evidence(admin: Admin, function: FunctionResource) -> Evidence:
     """Reads the evidence of the subscription of a function, summed over its inputs. If one cannot be read, only
     `unread` is set.
     """
     each = []
     try:
-        for topic in function.input_topics:
+        for topic in read_inputs(admin, function):
             stats = read_stats(admin, topic, getEarliestTimeInBacklog="true")
             if stats is not None:
                 each.append(_of_subscription(admin, topic, function.subscription, stats))
@@ -97,10 +113,10 @@ def function_evidence(admin: Admin, function: FunctionResource) -> Evidence:
 
 
 def count_messages(admin: Admin, topic: TopicName, subscription: str, stats: Stats) -> tuple[int, bool]:
-    """Returns the number of messages in the backlog of a subscription, without the marks of producers that were found
-    in it (`read_backlog`), and whether there may be more because the broker stopped counting early. A batch that is
-    acknowledged in part counts in full. The number is 0 if there is no such subscription. `stats`: the topic's JSON of
-    `read_stats`. Raises ClusterError.
+    """Returns (number of messages, whether there may be more) for the backlog of a subscription. The broker may stop
+    counting early. Marks of producers (messages without content) that were found in the backlog (`read_backlog`) do not
+    count; a batch that is acknowledged in part counts in full. The number is 0 if there is no such subscription.
+    `stats`: the topic's JSON of `read_stats`. Raises ClusterError.
     """
     parts = _subscription_parts(stats, subscription)
     counts = _counts(admin, topic, subscription, parts)

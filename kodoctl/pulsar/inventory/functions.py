@@ -125,8 +125,8 @@ def parse(
     status: Mapping[str, Any] | None,
     declared: FunctionResource | None = None,
 ) -> LiveObject:
-    """Converts the JSON of a function or connector, and of its status (None: not known), to a live object. Settings that
-    neither an apply wrote last nor `declared` (None: nothing) has are not shown.
+    """Converts the JSON of a function or connector, and of its status (None: not known), to a live object. Settings
+    that neither an apply wrote last nor `declared` (None: nothing) has are not shown.
     """
     options = options_of(config)
     settings = settings_text(config.get(_WORDS[kind].config) or {})
@@ -177,8 +177,8 @@ def parse(
 
 
 def _further_settings(config: Mapping[str, Any], options: Mapping[str, Any], declared: FunctionResource | None) -> str:
-    """Settings by Pulsar's names that the last apply wrote or a file declares, as they are; those of NOT_SHOWN as the last
-    apply wrote them.
+    """Settings by Pulsar's names that the last apply wrote or a file declares, as they are; those of NOT_SHOWN as the
+    last apply wrote them.
     """
     written = options.get(DECLARED_PROPERTY)
     recorded = written if isinstance(written, dict) else {}

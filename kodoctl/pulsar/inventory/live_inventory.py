@@ -109,7 +109,8 @@ class _Reading:
 
 def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
     """Reads the live objects of a scope, in several threads, and blocks meanwhile. Raises ClusterError if something
-    that the scope requires cannot be read: an unknown object never counts as absent.
+    that the scope requires cannot be read, because an unknown object never counts as absent; functions, connectors and
+    packages are listed in `unread_functions` instead.
     """
     server = read_server(admin)
     reading = _Reading()

@@ -27,7 +27,7 @@ class OrderHistory:
     """The last changes of the live orders of a subscription.
 
     Args:
-        topic: local name of its ground topic.
+        topic: local name of its ground topic, the topic that producers send to.
         subscription: its name; "" if nothing of the topic can be read.
         changes: orders that people gave and took back, oldest first.
         unread: reason why the changes cannot be read; "" if they were read.

@@ -31,7 +31,7 @@ def missing_packages(admin: Admin, functions: Iterable[FunctionResource]) -> dic
     """Returns the functions and connectors whose package the cluster certainly lacks: address -> text about the
     package. Left out are packages that are a URL, and packages that the cluster may or may not have, because the role
     lacks the right for example. Sends one request for each package of the cluster, and one for the builtin packages of
-    each kind.
+    each kind. Raises ClusterError if no broker answers.
     """
     found: dict[Address, str] = {}
     builtins: dict[FunctionKind, frozenset[str] | None] = {}
@@ -60,8 +60,8 @@ def package_path(package: PackageResource) -> str:
 
 
 def read_package(admin: Admin, package: PackageResource) -> LiveObject | None:
-    """Reads a package; None if it does not exist. Its digest is the one that an apply wrote after its upload; "" if none
-    did, because Pulsar computes no digest. Raises ClusterError.
+    """Reads a package; None if it does not exist. Its digest is the one that an apply wrote after its upload; "" if
+    none did, because Pulsar computes no digest. Raises ClusterError.
     """
     reply = admin.call("GET", f"{package_path(package)}/metadata", patient=False)
     if reply.missing:
@@ -78,7 +78,9 @@ def read_package(admin: Admin, package: PackageResource) -> LiveObject | None:
 def read_named_packages(
     admin: Admin, packages: Iterable[PackageResource]
 ) -> tuple[list[LiveObject], dict[Address, str]]:
-    """Reads these packages, as far as they exist. Returns them, and the reason for each that cannot be read."""
+    """Reads these packages. Returns (those that exist, address -> reason for each that cannot be read). Never raises
+    ClusterError.
+    """
     objects, unread = [], {}
     for package in packages:
         try:
@@ -93,7 +95,7 @@ def read_named_packages(
 def read_packages(admin: Admin, namespace: NamespaceName) -> dict[str, str]:
     """Returns the packages of a namespace, each as printed name -> reason why a topology file cannot declare it.
     Packages that cannot be read have one entry, `namespace.TENANT/NAMESPACE packages`; a cluster without the packages
-    service has none. Sends one request for each type.
+    service has none. Sends one request for each type. Raises ClusterError if no broker answers.
     """
     found = {}
     for kind in PACKAGE_TYPES:

@@ -100,8 +100,9 @@ def read_document(admin: Admin, cluster: str, address: Address) -> Json | None:
 
 
 def parse(address: Address, home: NamespaceName | None, document: Json) -> PlatformResource:
-    """Converts the JSON of an object of the whole cluster to a resource. Passwords in addresses are left out. A number
-    that cannot be read becomes -1, which no file can declare.
+    """Converts the JSON of an object of the whole cluster to a resource. Passwords in addresses are left out, and
+    authentication parameters of a cluster that may be a secret are HIDDEN. A number that cannot be read becomes -1,
+    which no file can declare.
     """
     kind, _, name = address.partition(".")
 
@@ -141,7 +142,7 @@ def parse(address: Address, home: NamespaceName | None, document: Json) -> Platf
 
 
 def _cluster_settings(document: Json) -> Json:
-    """The further settings of a cluster that are set. Parameters of an authentication that may be a secret are HIDDEN."""
+    """The further settings of a cluster that are set. Parameters of an authentication that may be secret are HIDDEN."""
     found = {
         name: document[name] for name in sorted(CLUSTER_SETTINGS) if document.get(name) not in (None, False, [], "")
     }
@@ -170,8 +171,8 @@ def _limits(document: Json, side: str) -> dict[str, str]:
 
 def request_document(resource: PlatformResource, before: Json) -> Json:
     """The JSON that gives an object the declared settings. `before`: its present JSON, {} for a new object. Members of
-    `before` that no file can declare, such as the authentication of a cluster, stay; so does an address with a
-    password, if the file declares the same address without it.
+    `before` that no file can declare stay. In a cluster, so do addresses and settings that are not declared, and an
+    address with a password, if the file declares the same address without it.
     """
     match resource:
         case TenantResource():
@@ -209,7 +210,9 @@ def request_document(resource: PlatformResource, before: Json) -> Json:
 
 
 def without_addresses(document: Json, names: Iterable[str]) -> Json:
-    """The JSON of a cluster without the addresses that a file calls `names`."""
+    """The JSON of a cluster without some of its addresses. `names`: those addresses by their keys in a file, such as
+    `service_url`.
+    """
     gone = {_URLS[name] for name in names}
     return {key: value for key, value in document.items() if key not in gone}
 
@@ -224,8 +227,9 @@ def _rates(side: str, limits: Mapping[str, str]) -> Json:
 
 def platform_users(admin: Admin, cluster: str, resource: PlatformResource) -> tuple[PlatformUser, ...]:
     """Reads the users of an object of the whole cluster, sorted: the namespaces of a tenant, of a resource group or of
-    an isolation policy, the tenants of a cluster, the running brokers of a failure domain. Reads all namespaces of the
-    cluster for a resource group. Raises ClusterError.
+    an isolation policy; the tenants of a cluster, and the brokers of this one; the running brokers of a failure domain.
+    Reads all namespaces of the cluster for a resource group, and lists them for an isolation policy. Raises
+    ClusterError.
     """
     return tuple(sorted(_users(admin, cluster, resource), key=lambda user: user.address))
 

@@ -37,9 +37,9 @@ Json = Any
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """JSON codec of one kind of policy. `decode` returns None for an unset policy, and Foreign for a value that no file
-    can express. `decode(encode(value))` means the same as `value` (`normalize` makes them equal), except for `BUNDLES`,
-    which is never read.
+    """JSON codec of one kind of policy. `encode` makes JSON of a value; `decode` returns None for an unset policy, and
+    Foreign for a value that no file can express. `decode(encode(value))` means the same as `value` (`normalize` makes
+    them equal), except for `BUNDLES`, which is never read.
     """
 
     encode: Callable[[Any], Json]

@@ -66,7 +66,7 @@ class Codec:
 
     @property
     def follows_creation(self) -> bool:
-        """True for a policy that is written once its namespace exists."""
+        """True for a policy that is written by a request of its own, after its namespace is created."""
         return self.is_apart or self.checked
 
 

@@ -40,11 +40,16 @@ _BROKEN: Final = (IndexError, ValueError)  # what a reader of bytes that anybody
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Backlog of a subscription in one partition. `entries`: number of entries, without those that were found to
-    contain only marks; `marks`: number of marks found; `oldest`: publish time of the oldest message, ms since the
-    epoch, None if there is no message or the time is unknown; `whole`: there are no other marks, because every entry
-    was read, or because no producer sends to the topic. If `whole` is False, `entries` may count entries that contain
-    only marks.
+    """Backlog of a subscription in one partition. A mark is a message of a producer without content (a watermark),
+    which no worker handles.
+
+    Args:
+        entries: number of entries, without those that were found to contain only marks.
+        marks: number of marks that were found, also in entries with messages.
+        oldest: publish time of the oldest message, or of the oldest entry, perhaps of marks, if that message was not
+            read, ms since the epoch; None if there is no message or the time is unknown.
+        whole: there are no other marks, because every entry was read, or because no producer sends to the topic. If
+            False, `entries` may count entries that contain only marks.
     """
 
     entries: int = 0
@@ -68,10 +73,15 @@ class _Entry:
 
 
 def read_backlog(admin: Admin, topic: TopicName, index: int, name: str, sub: Stats, most: int = FEW) -> Backlog:
-    """Reads the backlog of the subscription `name` in the partition `index`, by one request per entry. `sub`: the
-    subscription's part of the partition's stats; `most`: maximum of entries to read (fewer, if they are large), half of
-    them at each end. An entry that the broker does not return counts as a message. Nothing is read of topics without
-    marks.
+    """Reads the backlog of the subscription `name` in the partition `index`, by one request per entry; nothing is
+    acknowledged. A large backlog is read from both ends, each up to its first message. An entry that the broker does
+    not return ends the reading from that end; like all entries that were not read, it counts as a message. Sends no
+    request for a topic to which no producer sends (of a waiting state, of dead letters, of audit records). Raises
+    ClusterError if no broker answers.
+
+    Args:
+        sub: the subscription's part of the partition's stats.
+        most: maximum of entries to read (fewer, if they are large); of a larger backlog, half of them at each end.
     """
     entries = int(sub.get("msgBacklog") or 0)
     oldest = int(sub.get("earliestMsgPublishTimeInBacklog") or 0) or None

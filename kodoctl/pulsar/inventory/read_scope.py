@@ -18,24 +18,26 @@ class ReadScope:
     """The objects that a command reads.
 
     Args:
-        namespaces: read with their topics.
-        names: topologies whose objects are also read in other namespaces.
+        namespaces: are read with their topics.
+        names: our topologies. The objects that their ledgers list are also read, in other namespaces as well.
         declared, schemas: topics and schemas of the files.
-        tenants: Pulsar tenants.
-        platform: objects of the whole cluster, each with its home.
-        grants_only: namespaces of others in which the files grant rights.
-        everything: also reads topics that other topologies own (for an import).
+        tenants: Pulsar tenants, besides those of `namespaces`.
+        platform: objects of the whole cluster, each with its home (the namespace whose ledger lists it).
+        grants_only: namespaces of others in which the files grant rights: only grants are read there.
+        everything: also reads objects of other topologies, and notes settings that no file can declare (for an import).
         only: reads just these topics; None: all.
         known: topics that are not read, because the caller has just read them.
-        functions: declared or changed; all functions of their kinds are read.
-        neighbours: functions of others matter, in namespaces that `names` created.
-        packages: also reads which packages of these functions are missing.
+        functions: functions and connectors that are declared or changed; all of their kinds in their namespaces are
+            read.
+        neighbours: also reads the functions of others, in namespaces that `names` created.
+        packages: also reads which packages of `functions` are missing.
         uploads: packages that are declared or changed.
         bookies: also reads the number of bookies.
-        named: namespace policies of the files, some of which have a request of their own.
+        named: names of the namespace policies in the files, some of which have a request of their own.
         reduced: a role that may see only topics is no error (`Live.unseen`).
-        selection: topics that these flags leave out may be unreadable (`Live.unread`).
-        lenient: every topic may be unreadable.
+        selection: flags that choose a part of the objects; topics that they leave out may be unreadable
+            (`Live.unread`).
+        lenient: any topic may be unreadable (`Live.unread`), one of ours only if waiting does not mend it.
     """
 
     namespaces: tuple[NamespaceName, ...]

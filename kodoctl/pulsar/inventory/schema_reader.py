@@ -22,7 +22,7 @@ def read_schema(
 
     Returns the schema `declared` if the topic has it in any version, else the latest version: Pulsar keeps one version
     of each text, so that an earlier one never becomes the latest again (docs/explanation/pulsar.md#schemas). `patient`:
-    as in `Admin.call`.
+    False: does not send the request for the latest version again if the broker fails for a moment (as in `Admin.call`).
     """
     reply = admin.call("GET", f"{schema_path(topic)}/schema", patient=patient)
     if reply.missing:

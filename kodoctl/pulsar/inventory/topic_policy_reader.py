@@ -55,7 +55,7 @@ class TopicPolicyReading:
         policies: by topic.
         delayed: full names of topics with a delayed-delivery value.
         how: text that says whether the policies were read in bulk, and if not why.
-        gone: topics that were deleted meanwhile.
+        gone: topics that single requests found deleted; empty if the policies were read in bulk.
         others: set policies that the file format does not have, such as those for all clusters: by topic, printed name
             -> JSON value. None: not known, because single requests read only those of the format.
     """
@@ -67,7 +67,7 @@ class TopicPolicyReading:
     others: Mapping[TopicName, Mapping[str, Any]] | None = None
 
     def of(self, topic: TopicName) -> Policies:
-        """Policies of one topic; {} if none is set."""
+        """Policies of one topic; {} if none is set, or if the topic was not read or is gone."""
         return self.policies.get(topic, {})
 
 
@@ -109,12 +109,15 @@ class PolicyReader:
         self, namespace: NamespaceName, topics: Sequence[TopicName], *, validates: bool, checked: bool = True
     ) -> TopicPolicyReading:
         """Reads the policies of these topics of a namespace, in bulk if possible, else by single requests; `how` in the
-        result says which, and why. May pause for some seconds. Raises ClusterError if single requests keep answering
-        that a policy of the bulk read is unset.
+        result says which, and why. May pause for some seconds. Raises ClusterError if a request fails, or if single
+        requests of a broker before Pulsar 5, or of unknown version, keep answering that a policy of the bulk read is
+        unset. A topic that does not exist is no error.
 
         Args:
-            validates: the namespace's value of schema validation, which topics without a value inherit.
-            checked: single requests, which need more rights, are compared with the bulk read.
+            validates: the value of schema validation that topics without one inherit, from the namespace or the broker.
+                If it is False, each topic without a value gets False in a bulk read.
+            checked: the bulk read is compared with single requests about CANARIES topics, which need more rights. If
+                they differ, it is repeated, and at last given up for single requests.
         """
         if not topics:
             return TopicPolicyReading({}, frozenset(), "none needed", others={})
@@ -212,8 +215,8 @@ class PolicyReader:
 
 
 def read_subscription_rates(admin: Admin, topic: TopicName, subscriptions: Iterable[str]) -> dict[str, Any]:
-    """Reads the rates of these subscriptions that are set on the topic, with one request each, in the form of a bulk
-    read. Raises ClusterError.
+    """Reads the rates of these subscriptions that are set on the topic, with one request each. Returns subscription ->
+    `{"dispatchRate": rate}`, as a bulk read does; a subscription without a rate is absent. Raises ClusterError.
     """
     found = {}
     for name in subscriptions:

@@ -29,8 +29,8 @@ _SHADOW_SOURCE: Final = "PULSAR.SHADOW_SOURCE"  # property of a shadow topic: na
 
 def read_undeclarable(admin: Admin, namespace: NamespaceName, dump: dict[str, Any], cluster: str) -> dict[str, str]:
     """Returns the settings of a namespace that a topology file cannot declare, and its non-persistent topics with the
-    grants on them, as printed name -> reason. `dump`: the broker's answer about the namespace; `cluster`: whose rates
-    it has. Sends two requests. Raises ClusterError.
+    grants on them, as printed name -> reason. `dump`: the broker's JSON of the namespace; `cluster`: name of the
+    cluster, whose rates in `dump` are taken. Sends two requests. Raises ClusterError.
     """
     found = {f"namespace.{namespace} {name}": reason for name, reason in undeclarable_settings(dump, cluster)}
     for topic, roles in (dump.get("auth_policies", {}).get("destination_auth") or {}).items():
@@ -44,8 +44,9 @@ def read_undeclarable(admin: Admin, namespace: NamespaceName, dump: dict[str, An
 
 
 def plain_subscriptions(admin: Admin, topic: TopicName) -> dict[str, str]:
-    """Returns the subscriptions of a topic without partitions, as printed name -> reason; where they cannot be read,
-    one entry that says so.
+    """Returns the subscriptions of a topic without partitions, which an import leaves out, as printed name -> reason;
+    {} if there is no such topic. If the broker refuses to list them, one entry says so. Raises ClusterError if no
+    broker answers.
     """
     reply = admin.call("GET", f"{topic_path(topic)}/subscriptions", patient=False)
     if reply.missing:
@@ -58,7 +59,8 @@ def plain_subscriptions(admin: Admin, topic: TopicName) -> dict[str, str]:
 
 def termination(admin: Admin, topic: TopicName, partitions: int) -> dict[str, str]:
     """Returns one entry, printed name -> reason, for a topic that was terminated, or of which some partitions were; {}
-    for any other topic, and if that cannot be read. Sends one request for each partition.
+    for any other topic, and if the broker does not say it. `partitions`: number of partitions, 0: a plain topic. Sends
+    one request for each partition. Raises ClusterError if no broker answers.
     """
     ended = terminated_partitions(admin, topic, partitions)
     if not ended:
@@ -87,7 +89,8 @@ def topic_states(topic: TopicReading) -> Iterator[tuple[str, str]]:
 
 def terminated_partitions(admin: Admin, topic: TopicName, partitions: int) -> list[int]:
     """Returns the numbers of the partitions that were terminated. `partitions`: number of partitions of the topic; 0: a
-    plain topic, whose number is PLAIN. A partition that cannot be read is left out. Sends one request for each.
+    plain topic, whose number is PLAIN (-1). A partition of which the broker does not say it is left out. Sends one
+    request for each partition. Raises ClusterError if no broker answers.
     """
     numbers = partition_numbers(partitions)
     replies = [admin.call("GET", f"{partition_path(topic, n)}/internal-info", patient=False) for n in numbers]
@@ -99,8 +102,9 @@ def terminated_partitions(admin: Admin, topic: TopicName, partitions: int) -> li
 
 
 def undeclarable_settings(dump: Mapping[str, Any], cluster: str) -> Iterator[tuple[str, str]]:
-    """Yields (name, reason) for each setting in a namespace's dump that differs from its default and that a topology
-    file cannot declare.
+    """Yields (name, reason) for each setting in a namespace's JSON that a topology file cannot declare: policies with a
+    value that the format cannot express, and settings that it does not have, if they differ from their defaults.
+    `cluster`: name of the cluster, whose rates in `dump` are taken.
     """
     for name, value in read_namespace_policies(dict(dump), cluster).items():
         if isinstance(value, Foreign):

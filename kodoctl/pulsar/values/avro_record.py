@@ -22,7 +22,8 @@ class InvalidRecordError(ValueError):
 
 def record_decoder(schema: Any) -> Callable[[bytes], Any]:
     """Returns the decoder of payloads that were written with this schema, which is parsed JSON. Logical types are
-    ignored: a value has the type below. Raises InvalidRecordError, as the decoder does.
+    ignored: a value has its underlying type. Raises InvalidRecordError for an invalid schema; the decoder raises it for
+    an invalid payload, but ignores bytes after the record.
     """
     try:
         read = _reader(schema, "", {})

@@ -10,7 +10,7 @@ from kodoctl.text.formatting import many
 @dataclass(frozen=True, slots=True)
 class PlatformUser:
     """A user of an object of the whole cluster. `address`: address of a namespace or a Pulsar tenant, or a text about
-    brokers; `clusters`: the clusters that a namespace of a Pulsar tenant uses.
+    brokers; `clusters`: the clusters that a namespace uses, read only if the object is its tenant; else empty.
     """
 
     address: str
@@ -51,8 +51,9 @@ class Evidence:
     users: tuple[PlatformUser, ...] = ()  # of an object of the whole cluster
 
     def unread_text(self, entries: int) -> str:
-        """Text for people about the number of unread messages, such as `at least 7 unread messages`; marks of producers
-        are none. `entries`: number of entries of the backlog, which the text says if nobody counted the messages.
+        """Text for people about the number of unread messages, such as `at least 7 unread messages`, which names marks
+        of producers apart: `no unread message, 2 marks of producers`. `entries`: number of entries of the backlog,
+        which the text says if neither messages nor marks were counted.
         """
         if self.messages:
             least, marks = "at least " if self.at_least else "", " and marks of producers" if self.unseen_marks else ""

@@ -56,11 +56,11 @@ class Ledger:
     Args:
         source: location of the topology's file.
         environment: environment of the last apply; None: the file without an environment.
-        digest: hash of the topology at the last complete apply.
+        digest: hash of the topology at the last complete apply; "" if a part of another version was applied since.
         owned: kind of ownership by address.
         namespace_keys: names of the namespace's policies that the topology manages.
         grants: granted actions by address.
-        consumers: settings that only consumers read, as the last complete apply had them.
+        consumers: settings that only consumers read, by `TOPIC/SUBSCRIPTION`, as the last complete apply had them.
         databases: variable of the URL -> identity of the database at the last apply (`DatabaseFacts.identity`).
     """
 
@@ -114,8 +114,8 @@ def encode(ledger: Ledger) -> str:
 
 
 def read_ledgers(namespace: NamespaceName, dump: dict[str, Any]) -> dict[str, Ledger]:
-    """Decodes the ownership ledgers in the JSON of a namespace, by name of the topology. Raises ClusterError if one is
-    damaged.
+    """Decodes the ownership ledgers in the JSON of a namespace (`dump`), by name of the topology; {} if there is none.
+    Raises ClusterError if one is damaged, or has the format of another version of kodoctl.
     """
     return {
         key.removeprefix(LEDGER_PREFIX): decode(key.removeprefix(LEDGER_PREFIX), namespace, text)

@@ -24,7 +24,8 @@ ALL_TABLES: Final = "all tables"  # in place of the tables of a publication that
 class SubscriptionFacts:
     """Backlog and use of a subscription. The backlog is summed over partitions and counts entries (batches), not
     messages. `consumers`: the largest number on one partition, because one client has a consumer on every partition;
-    `steered`: text of its live orders as the broker stores it, None if it has no live orders.
+    `steered`: text of its live orders (orders to its workers by `kodo-steer`) as the broker stores it, None if it has
+    none.
     """
 
     backlog_entries: int = 0
@@ -55,7 +56,8 @@ class TopicFacts:
 @dataclass(frozen=True, slots=True)
 class SlotFacts:
     """Use of a replication slot. `confirmed`: position up to which changes are confirmed, "" for a slot that never had
-    a reader; `unconfirmed_bytes`: WAL since then; `retained_bytes`: WAL that the server keeps for the slot.
+    a reader; `unconfirmed_bytes`: bytes of WAL since then, 0 without such a position; `retained_bytes`: bytes of WAL
+    that the server keeps for the slot.
     """
 
     plugin: str = "pgoutput"
@@ -119,9 +121,9 @@ class FunctionFacts:
     """Instances of a function or connector.
 
     Args:
-        instances, running: their numbers; None if the worker did not answer.
-        error: error text of an instance that does not run; "" if there is none.
-        cleans_up: Pulsar deletes the subscription together with the function.
+        instances, running: number of instances, and of those that run; None if the worker did not answer.
+        error: error text of the first instance that reports one, without secrets; "" if there is none.
+        cleans_up: Pulsar deletes the subscription of the function together with it; False if it has none.
         has_foreign_options: the runtime options are a text that has no room for a marker.
     """
 
@@ -134,8 +136,8 @@ class FunctionFacts:
 
 @dataclass(frozen=True, slots=True)
 class PlatformFacts:
-    """Owner of an object of the whole cluster, if the ledger of another namespace than its home lists it. `owner`: name
-    of the topology; `home`: the namespace of its ledger.
+    """Owner of an object of the whole cluster, if a ledger of another namespace than its home lists it. `owner`: name
+    of the topology; `home`: the namespace of that ledger.
     """
 
     owner: str
@@ -145,9 +147,10 @@ class PlatformFacts:
 @dataclass(frozen=True, slots=True)
 class LiveObject:
     """An object that exists on the cluster. `marker`: name of the topology that owns it, by a property of the object;
-    None if no topology has marked it. The marker of a publication that another namespace or cluster owns is a text that
-    also names that place. `facts`: figures about its use; `stalls_delivery`: the topic has a delayed-delivery value of
-    its own, which every apply removes.
+    None if no topology has marked it, and for kinds that no property marks, such as a namespace. The marker of a
+    publication that another namespace or cluster owns is a text that also names that place. `facts`: figures about its
+    use, or about its owner; `stalls_delivery`: the topic has a delayed-delivery value of its own, which every apply
+    removes.
     """
 
     resource: Resource
@@ -209,18 +212,20 @@ class Live:
 
     @property
     def entries(self) -> Iterator[Ledger]:
-        """The ownership ledgers of all topologies in all namespaces."""
+        """The ownership ledgers of all topologies in the namespaces that were read."""
         for entries in self.ledgers.values():
             yield from entries.values()
 
     def entry(self, namespace: NamespaceName | None, name: str) -> Ledger | None:
-        """The ownership ledger of a topology in a namespace; None if it has none there."""
+        """The ownership ledger of a topology in a namespace; None if it has none there, if the namespace was not read,
+        or for the namespace None.
+        """
         return self.ledgers.get(namespace, {}).get(name) if namespace else None
 
     def is_unknown(self, address: Address) -> bool:
         """True if it is not known whether or how an object exists: a publication or a slot in a database that was not
-        read, a function, connector or package that could not be read or listed, or an object of the whole cluster that
-        this role may not read.
+        read, a function, connector or package that could not be read or listed (also if the cluster has no function
+        worker), or an object of the whole cluster that this role may not read.
         """
         if address in self.unread_platform:
             return True
@@ -230,21 +235,24 @@ class Live:
         return place is not None and bool(self.databases.get(place[0], DatabaseFacts("not read")).problem)
 
     def why_unread(self, function: Address) -> str | None:
-        """The reason why a function, connector or package could not be read or listed; None if it was read, or does
-        not exist.
+        """The reason why a function, connector or package could not be read or listed, such as NO_WORKER; None if it
+        was read, does not exist, or was not asked for.
         """
         return self.unread_functions.get(function, self.unread_functions.get(function.rpartition("/")[0]))
 
     def unknown_functions_in(self, namespace: NamespaceName) -> dict[Address, str]:
-        """Returns the reasons in `unread_functions` that concern one namespace, without those that say that there are
-        none: by the address of a function or connector, or by the `KIND.TENANT/NAMESPACE` that could not be listed.
+        """Returns the reasons in `unread_functions` that concern one namespace, without NO_WORKER (which says that
+        there are none): by the address of a function or connector, or by the `KIND.TENANT/NAMESPACE` that could not be
+        listed.
         """
         own = f"{namespace}/"
         unknown = ((one, why) for one, why in self.unread_functions.items() if why != NO_WORKER)
         return {one: why for one, why in unknown if f"{one.partition('.')[2]}/".startswith(own)}
 
     def topics_in(self, namespace: NamespaceName) -> Iterator[tuple[Address, TopicResource]]:
-        """Yields (address, topic) for each topic of a namespace."""
+        """Yields (address, topic) for each topic of a namespace that was read. Of a topic in `unread` only the name is
+        true: it has 0 partitions and no policies here.
+        """
         yield from self._topics.get(namespace, ())
 
     @cached_property

@@ -17,8 +17,8 @@ _KEYS: Final = ("topology", "namespace", "cluster", "tenant_uuid")
 
 @dataclass(frozen=True, slots=True)
 class PublicationMarker:
-    """Owner of a publication. `uuid`: of the Pulsar tenant on its cluster, which no other cluster has; `cluster`: for
-    people.
+    """Owner of a publication: a topology in a namespace. `uuid`: UUID of the Pulsar tenant on its cluster, which no
+    other cluster has; `cluster`: name of the cluster, which only texts for people use.
     """
 
     topology: str
@@ -45,8 +45,9 @@ def read_marker(comment: str | None) -> PublicationMarker | None:
 
 
 def with_marker(comment: str | None, marker: PublicationMarker | None) -> str | None:
-    """Returns the comment on a publication with `marker` in place of the marker that it has; `marker` None removes that
-    one. Other lines of the comment stay. None, as `comment` and as result: the publication has no comment.
+    """Returns the comment on a publication with `marker` as its first line, in place of the marker that it has;
+    `marker` None only removes that one. Other lines of the comment stay. None, as `comment` and as result: the
+    publication has no comment.
     """
     first, _, rest = (comment or "").partition("\n")
     kept = rest if first.startswith(_BEGIN) else comment or ""
@@ -60,6 +61,8 @@ def with_marker(comment: str | None, marker: PublicationMarker | None) -> str | 
 def owner_of(marker: PublicationMarker | None, namespace: NamespaceName, live: Live) -> tuple[str | None, bool]:
     """Returns (owner, True if the owner is of another namespace or cluster) of a publication that a topology in
     `namespace` declares. The owner is the name of a topology of this namespace, or a text for people; None: nobody.
+    `live`: has the UUIDs of this cluster; if `namespace` could not be read (`Live.unseen`), a marker counts as one of
+    this cluster.
     """
     if marker is None:
         return None, False

@@ -48,7 +48,7 @@ def parse(text: str, now: int) -> Condition:
 
 
 def literal(text: str) -> str:
-    """Quotes a text for a condition. The result has no control character, so that a form of one line
-    cannot change it.
+    """Returns a text as a literal of the condition language: in single quotes, with quotes, backslashes and control
+    characters as escapes. So an input field of one line does not change it.
     """
     return quoted(text)

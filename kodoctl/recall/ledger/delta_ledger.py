@@ -42,7 +42,9 @@ class DeltaLedger:
         self._writer, self._commits = f"kodoctl-recall-{secrets.token_hex(8)}", 0
 
     def create(self) -> None:
-        """Creates an empty table unless one exists. Raises KodoctlError (K557)."""
+        """Creates an empty table unless one exists; a new local folder is for its owner alone (mode 0700). Raises
+        KodoctlError (K557).
+        """
         import deltalake
 
         try:
@@ -119,7 +121,9 @@ class DeltaLedger:
         )  # Arrow's empty list has no type
 
     def recall_ids(self) -> frozenset[str]:
-        """Every recall id that has an entry; an empty set if there is no table yet. Raises KodoctlError (K557)."""
+        """Every recall id that has an entry, whatever its event, and the UUIDs of clusters (`record_cluster`); an empty
+        set if there is no table yet. Raises KodoctlError (K557).
+        """
         found: set[str] = set()
         with self._open_table() as table:
             for batch in () if table is None else table.to_pyarrow_dataset().to_batches(["recall_id"]):
@@ -128,7 +132,8 @@ class DeltaLedger:
 
     def runs(self, namespace: str) -> list[RecallRunRow]:
         """Runs on topics of a namespace (`tenant/namespace`), oldest first: one row for each run and source of letters,
-        with the numbers of letters by their last event; [] if there is no table yet. Raises KodoctlError (K557).
+        with the numbers of letters by the furthest event that each came to (order of RecallEvent); [] if there is no
+        table yet. Raises KodoctlError (K557).
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -151,7 +156,10 @@ class DeltaLedger:
             return _run_rows(counts.to_pylist(), prefix)
 
     def highest_numbers(self, dead_topic: str, run: str) -> dict[str, int]:
-        """Highest number of a run that is certainly stored, by lane. Reads one batch of entries at a time."""
+        """Highest sequence number of a run that is certainly stored, by lane (full name of the target partition); {} if
+        there is no table yet. `dead_topic`: `ledger_key` of the source. Reads one batch of entries at a time. Raises
+        KodoctlError (K557).
+        """
         import pyarrow.compute as pc
 
         wanted = (pc.field("dead_topic") == dead_topic) & (pc.field("run") == run)

@@ -39,15 +39,16 @@ class RecallEntry(NamedTuple):
         event: step that the letter came to.
         recall_id: `kodoctl.recall.plan.recall_plan.recall_id` of the letter.
         dead_topic: the `ledger_key` of the source, mostly a topic's name.
-        position: position of the dead letter.
+        position: position of the dead letter, `ledger:entry:partition:batch`.
         at: ms since the epoch.
         lane: full name of the target partition; "" for a discard.
         number: the letter's sequence number in that lane; 0 for a discard.
-        receipt: `ledger:entry` where the letter was stored; "": the broker had it already, at an unknown position.
+        receipt: of SENT, `ledger:entry` where the letter was stored, "" if the broker had it already, at an unknown
+            position; "" for other events.
         note: of an intent, the end of the lane when the attempt began; else a text for people.
         who: the user of the attempt, as text.
         published: publish time of the dead letter, ms since the epoch.
-        payload: the original payload, in the intent of an edited letter.
+        payload: the original payload, in the intent of an edited letter; else None, and None in entries that were read.
     """
 
     run: str
@@ -106,14 +107,16 @@ class RecallLedger(Protocol):
         """
 
     def highest_numbers(self, dead_topic: str, run: str) -> dict[str, int]:
-        """Returns the highest number of a run that is certainly stored, by lane (full name of a partition). A lane is
-        absent if no number of the run is certainly stored there.
+        """Returns the highest sequence number of a run that is certainly stored, by lane (full name of a partition). A
+        lane is absent if no number of the run is certainly stored there. `dead_topic`: the `ledger_key` of the source.
         """
 
 
 def latest_status(entries: Iterable[RecallEntry]) -> dict[str, LetterStatus]:
-    """The status of each recall id: from the furthest event in the run that came furthest. Of several intents the first
-    counts, because a recovery reads the lane from the end that it has as its note.
+    """The status of each recall id, from one of its entries. In one run the furthest event counts, in the order of
+    RecallEvent; of several intents the first, because a recovery reads the lane from the end that it has as its note.
+    Of several runs the one that came furthest counts, where a refusal is less than an intent, and of equal ones the
+    later.
     """
     every = list(entries)
     found = {entry.recall_id: entry for entry in every}
@@ -161,8 +164,8 @@ def _comes_after(entry: RecallEntry, before: RecallEntry) -> bool:
 
 
 def highest_booked(known: Mapping[str, LetterStatus], run: str) -> dict[str, int]:
-    """Highest number of a run that is certainly stored, by lane (full name of a partition). `known`: statuses by recall
-    id.
+    """Highest sequence number of a run that is certainly stored, by lane (full name of a partition). `known`: statuses
+    by recall id.
     """
     highest: dict[str, int] = {}
     for one in known.values():

@@ -24,8 +24,8 @@ SOUND_FOR: Final = 3_600_000  # ms: brokers keep a silent producer's number for 
 
 
 class Recovery(Enum):
-    """Decision about a dead letter in doubt: send it (again); it is stored; the broker passed its number without
-    storing it; or nobody can know.
+    """Decision about a dead letter in doubt, which an earlier attempt may have sent. `SEND`: send it (again); `STORED`:
+    it is stored; `SKIPPED_BY_BROKER`: the broker passed its number without storing it; `UNKNOWN`: nobody can know.
     """
 
     SEND = auto()
@@ -36,9 +36,9 @@ class Recovery(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LaneScan:
-    """Result of reading a lane back from where it ended when the run began. `found`: recall id -> position
-    (`ledger:entry`; "" for a message in a batch); `whole`: no entry in between was removed. The default means that the
-    lane cannot be read.
+    """Result of reading a lane (a target partition) back from its end when the run began. `found`: recall id ->
+    position (`ledger:entry`; "" for a message in a batch); `whole`: no entry in between was removed. The default means
+    that the lane cannot be read.
     """
 
     found: Mapping[str, str] = field(default_factory=dict)
@@ -51,8 +51,8 @@ def recover(
     """Decides about each letter in doubt, by recall id.
 
     Args:
-        doubts: recall id -> number.
-        watermark: the highest number that the broker remembers; -1: none.
+        doubts: recall id -> sequence number with which the letter may have been sent.
+        watermark: the highest number that the broker remembers of this producer; -1: none.
         booked: the highest number that the ledger has as stored; 0: none.
         given: the highest number that the run may have sent.
         age: ms since the oldest intent.

@@ -29,7 +29,7 @@ Encoder = Callable[[Iterable[MessageRow]], Iterator[bytes]]
 
 def message_row(letter: DeadLetter, form: PayloadForm) -> MessageRow:
     """Converts a message to a row. Its payload is the text as stored, or the text that `form` allows to show; for a
-    payload that is neither text nor a document, its first 100 bytes as hexadecimal digits.
+    payload that is neither text nor a document, its first 100 bytes as hexadecimal digits; None for a tombstone.
     """
     view = payload_view(letter, form)
     text = letter.text if form.keeps_text and letter.text is not None else view.text

@@ -38,7 +38,7 @@ class PayloadForm:
         read: reader of payloads by the declared schema; None: no schema.
         mask: paths whose values are replaced.
         redact: patterns whose matches are replaced.
-        tenant_by: property of the tenant; None: messages have no tenant.
+        tenant_by: the property with the tenant, or `key` for the message key; None: messages have no tenant.
     """
 
     kind: str = ""
@@ -59,7 +59,8 @@ NO_FORM: Final = PayloadForm()
 @dataclass(frozen=True, slots=True)
 class PayloadView:
     """A payload for people. `kind`: `json`, `avro`, `text`, `bytes`, or `none` for a tombstone; `text`: lines, "" if
-    nothing may be shown; `note`: text about a misfit, or about the reason why nothing is shown, "" for none.
+    nothing may be shown; `note`: text about a misfit with the declared schema, or about the reason why nothing is
+    shown, "" for none.
     """
 
     kind: str

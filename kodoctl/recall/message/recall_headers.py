@@ -33,11 +33,13 @@ def trusted_letter(letter: DeadLetter, signer: Signer | None) -> DeadLetter:
 def recalled_properties(
     letter: DeadLetter, recall_id: str, subscription: str, *, ready: bool, again: bool = False
 ) -> Mapping[str, str]:
-    """Headers of a recalled letter: its own without RESET, so with identity and origin, and its recall id. `ready`: the
-    target is a ready topic, which every subscription reads, so that a header names the subscription that must handle
-    the message. `again`: a consumer that remembers the message as done handles it once more for this recall.
+    """Headers of a recalled letter: its own and its recall id, without those in RESET (counters, due time, reason and
+    others of its way to the dead letters). Identity and origin stay. A letter that no worker moved gets its origin
+    here, as in a first hop.
 
-    A letter that no worker moved gets its origin here, as in a first hop.
+    `ready`: the target is a ready topic, which every subscription reads, so that a header names the subscription that
+    must handle the message. `again`: a header makes a consumer that remembers the message as done handle it once more
+    for this recall.
     """
     kept = _with_origin(letter, RESET)
     kept[properties.RECALL] = recall_id
@@ -51,9 +53,9 @@ def recalled_properties(
 def released_properties(
     letter: DeadLetter, release_id: str, subscription: str, *, due: int, ready: bool
 ) -> Mapping[str, str]:
-    """Headers of a released or moved message: its own, counters included, without those that make it wait. A hop of 0
-    becomes 1, because routes would take the message for a new one. A limiter's reservation stays: a refusal before its
-    time does not count as an attempt.
+    """Headers of a released or moved message: its own, counters included, without those that make it wait. A hop
+    (number of moves) of 0 becomes 1, because routes would take the message for a new one. A limiter's reservation
+    stays: a refusal before its time does not count as an attempt.
 
     Args:
         release_id: recall id of the message.
@@ -82,7 +84,8 @@ def resent_properties(
         ready: the target is a ready topic, which others have read: a header names the subscription that lost the
             message, and the hop stays, so that a first topic routes it as a new message. On any other topic a hop of 0
             becomes 1.
-        revived: a dead letter that cannot return to its topic, and is tried again as a recalled one is.
+        revived: a dead letter that cannot return to its topic, and is tried again as a recalled one is: without the
+            headers in RESET, such as its counters.
     """
     kept = _with_origin(letter, RESET if revived else _WAITED)
     kept[properties.RELEASE] = resend_id

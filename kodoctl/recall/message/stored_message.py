@@ -76,7 +76,9 @@ class DeadLetter:
 
     @property
     def identity(self) -> str:
-        """Identity of the message over all its hops, which the idempotency store of the consumer uses as well."""
+        """Identity of the message over all its hops: its property `kodo-id`, else the position where it was first
+        stored, which the idempotency store of the consumer uses as well.
+        """
         return headers.identity(
             self.properties.get(headers.ID), self.properties.get(headers.ORIGIN_ID), str(self.position)
         )

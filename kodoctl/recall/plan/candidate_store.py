@@ -44,7 +44,7 @@ class StoredCandidate(NamedTuple):
         seq: number of the row, in the order of adding.
         published: publish time, ms since the epoch.
         recall_id, digest: hexadecimal digits; "" unless the kind is CHOSEN.
-        lane, labels: as passed to `add`; 0 for other kinds.
+        lane, labels: as passed to `add`, also if the letter was settled later; 0 for other letters, and in `first`.
         first: the chosen letter of which this one is a copy; None: it is no copy.
     """
 
@@ -79,13 +79,15 @@ class CandidateStore:
         self._base.close()
 
     def first_of(self, name: bytes) -> int | None:
-        """Number of the chosen letter whose copies have this name; None if no such letter is chosen yet."""
+        """Number of the chosen letter that was added with this name (a hash that all copies of a message share); None
+        if there is none yet.
+        """
         found = self._base.execute("SELECT seq FROM name WHERE name = ?", (name,)).fetchone()
         return None if found is None else int(found[0])
 
     def add(self, ref: LetterRef, recall_id: str, digest: str, lane: int, labels: int, name: bytes | None) -> int:
         """Adds a chosen letter and returns its number. `lane`, `labels`: numbers that the caller gets back from
-        `stored`; `name`: a new name by which `first_of` finds the letter; None: no later letter is a copy of it.
+        `stored`; `name`: a new name, by which `first_of` then finds the letter; None: no later letter is a copy of it.
         """
         self.chosen += 1
         ids = (bytes.fromhex(recall_id), bytes.fromhex(digest))
@@ -105,7 +107,9 @@ class CandidateStore:
         self._insert(SETTLED, ref, None, None, None, None, None)
 
     def add_seen(self, recall_id: str) -> None:
-        """Records the recall id in the headers of a stored letter. Ignores a text that is no recall id."""
+        """Notes a recall id that a stored letter has in its headers, for `settle_seen`. Ignores a text that is no
+        recall id.
+        """
         try:
             made = bytes.fromhex(recall_id)
         except ValueError:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TargetPartition:
-    """A topic to which letters are sent. `ready`: every subscription reads the topic, so letters name the subscription
-    that handles them; `partitions`: number of its partitions, 0 for a plain topic.
+    """A topic to which letters are sent. `topic`: full name; `ready`: every subscription reads the topic, so letters
+    name the subscription that handles them; `partitions`: number of its partitions in the file, 0 for a plain topic.
     """
 
     topic: str
@@ -43,7 +43,8 @@ class RecallSource(ABC):
     Args:
         name: name of the topology.
         ground: ground topic, by its name in the file.
-        source_topic, source_partitions: topic of the messages, and its number of partitions (0: a plain topic).
+        source_topic, source_partitions: full name of the messages' topic, and its number of partitions (0: a plain
+            topic).
         fair_by: the property with the tenant, or `key`; None: the file does not tell tenants apart.
         payload_type: type of the declared payloads, such as `avro`; None: none is declared.
         holder: the subscription that retains the messages there.
@@ -167,8 +168,8 @@ def level_of(text: str | None) -> Level:
 
 
 def family_of(topology: LoadedTopology, topic: str, subscription: str) -> DeadLetters:
-    """Facts about a subscription's dead letters, from its topology. Raises UsageError for names that the file does not
-    have, and for a subscription without dead letters.
+    """Returns the source of a subscription's dead letters, from its topology. Raises UsageError for names that the file
+    does not have, and for a subscription without dead letters.
     """
     _, spec = found_subscription(topology, topic, subscription)
     dead = defaults.dead_letter(spec)
@@ -212,13 +213,15 @@ def facts_of(topology: LoadedTopology, topic: str, subscription: str) -> Subscri
 
 
 def topic_of(topology: LoadedTopology, topic: str, subscription: str, level: Level, state: State) -> str:
-    """Full name of the topic of one lane of a subscription."""
+    """Full name of the topic of one lane of a subscription. Does not check that the file has such a lane."""
     namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
     return TopicName(namespace, state_name(topic, level, subscription, state)).full
 
 
 def target_of(topology: LoadedTopology, topic: str, subscription: str, level: Level, state: State) -> TargetPartition:
-    """One lane of a subscription as a target. Raises UsageError for names that the file does not have."""
+    """One lane of a subscription as a target. Raises UsageError for a topic or a subscription that the file does not
+    have; does not check that the subscription has such a lane.
+    """
     ground, _ = found_subscription(topology, topic, subscription)
     name, partitions = topic_of(topology, topic, subscription, level, state), defaults.partitions(topology.spec, ground)
     return TargetPartition(name, level, state is State.READY, partitions)
@@ -227,8 +230,9 @@ def target_of(topology: LoadedTopology, topic: str, subscription: str, level: Le
 def targets_of(
     topology: LoadedTopology, topic: str, subscription: str
 ) -> tuple[dict[Level, TargetPartition], dict[Level, TargetPartition]]:
-    """Topics that accept messages of a subscription: RETRYING, and ready topics, each by level. RETRYING has no backup
-    levels. Raises UsageError for names that the file does not have.
+    """Returns (RETRYING topics, ready topics) that accept messages of a subscription, each by level. RETRYING has no
+    backup levels, and is {} if the subscription has no such state or is draining it. Raises UsageError for names that
+    the file does not have.
     """
     ground, spec = found_subscription(topology, topic, subscription)
     lane = partial(target_of, topology, topic, subscription)

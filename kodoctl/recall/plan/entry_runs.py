@@ -88,8 +88,8 @@ class CursorMove(NamedTuple):
 
 
 def move_for(stored: Sequence[EntryRun], keep: Sequence[EntryRun]) -> CursorMove:
-    """The steps after which exactly the entries in `keep` are acknowledged. At least one stored entry must not be in
-    `keep`.
+    """The steps after which exactly the entries in `keep` are acknowledged, of all that are stored. Both arguments are
+    sorted runs; at least one stored entry must not be in `keep`.
     """
     first = without(stored, keep)[0]
     to = (first.ledger, first.first)

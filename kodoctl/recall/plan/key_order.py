@@ -27,7 +27,9 @@ _SHOWN: Final = 5  # keys that are named
 
 @dataclass(slots=True)
 class KeyCount:
-    """Messages of one key in a lane, and how many of them a plan takes. `split`: the plan would break their order."""
+    """Messages of one key in a lane, and how many of them a plan takes. `split`: a message that the plan leaves is
+    stored after one that it takes.
+    """
 
     key: str
     stored: int = 0
@@ -59,7 +61,8 @@ class KeyOrder:
 
     def split_keys(self, action: RecallAction, planned: Container[Position]) -> list[KeyCount]:
         """Returns the keys whose order would be broken by sending the `planned` messages, sorted by their first
-        message.
+        message. A release breaks it if it leaves a message of the key after one that it takes; any other action, if it
+        takes only a part of the key's messages.
         """
         found: dict[str, KeyCount] = {}
         for position, key in self._keys:
@@ -101,7 +104,8 @@ def leaving(letters: Iterable[PlannedLetter], settle: Iterable[LetterRef]) -> se
 
 def check_keys(plan: RecallPlan, cluster: RecallCluster) -> None:
     """Checks that a send keeps the order of keys. Reads the unacknowledged messages of the plan's source lane. Raises
-    RefusedError if messages of planned keys arrived after the plan was made. Needed only if the lane keeps order.
+    RefusedError if messages of planned keys arrived after the plan was made, so that their order would break;
+    ClusterError. Needed only if the lane keeps order. `plan`: must have its letters in memory (no table).
     """
     keys = KeyOrder()
     for letter in _unacknowledged_letters(plan, cluster):
@@ -132,7 +136,8 @@ def _is_for(plan: RecallPlan, given: Mapping[str, str]) -> bool:
 
 def late_arrivals(plan: RecallPlan, cluster: RecallCluster) -> Iterator[str]:
     """Yields a line of text for each message that arrived while the plan was carried out, and is stored before the sent
-    messages of its key. Only a release can have such messages.
+    messages of its key. Only a release can have such messages. Reads the lane again. Raises ClusterError. `plan`: must
+    have its letters in memory (no table).
     """
     if plan.action is not RecallAction.RELEASE:
         return

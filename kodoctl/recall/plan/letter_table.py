@@ -29,8 +29,8 @@ _NAMES: Final = (*_POSITION, "published", *_HEX, "lane", "number", *_FIRST)
 
 
 class PlanRow(NamedTuple):
-    """A row of a plan's table, about the letter `ref`. `chosen`: the letter as it is sent or discarded; None: the
-    letter is only acknowledged. `first`: the chosen letter of which it is a copy; None, if `chosen` is None, too: an
+    """A row of a plan's table, about the letter `ref`. `chosen`: the letter as it is sent or discarded; None: it is
+    only acknowledged. `first`: the chosen letter of which it is a copy; None: it is no copy. If both are None, an
     earlier recall sent or discarded the letter.
     """
 

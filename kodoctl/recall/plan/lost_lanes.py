@@ -37,8 +37,8 @@ class LostLane(RecallSource):
     Args:
         lane: such as `L1/ready`, or `dead`.
         level: level of the lane; None for dead letters, whose headers name the level in which they died.
-        own: the topic itself as a target; None if it accepts no messages, or if `lost_lane` found that the topic does
-            not store each message exactly once.
+        own: the topic itself as a target; None if it accepts no messages, or if `lost_lane` found another reason why
+            they must not return to it.
         retrying: RETRYING lanes to which the messages may be sent instead, by level.
     """
 
@@ -101,10 +101,10 @@ def lost_lanes(topology: LoadedTopology, topic: str, subscription: str) -> list[
 def lost_lane(
     topology: LoadedTopology, topic: str, subscription: str, name: str, deduplicates: Callable[[str], bool]
 ) -> LostLane:
-    """Finds one lane by its name, such as `L1/ready`. If the subscription has RETRYING lanes, the lane's `own` is None
-    unless that topic stores each message exactly once, and for a ready topic that checks Avro schemas. `deduplicates`:
-    returns whether a topic drops repeated messages. Raises UsageError if the file does not have the names, or the
-    subscription no such lane.
+    """Finds one lane by its name, such as `L1/ready`. If the subscription has RETRYING lanes that accept messages, the
+    lane's `own` is None for a topic that does not drop repeated messages, and for a ready topic that checks Avro
+    schemas. `deduplicates`: returns whether a topic, by its full name, drops repeated messages. Raises UsageError if
+    the file does not have the names, or the subscription no such lane.
     """
     lanes = {one.lane: one for one in lost_lanes(topology, topic, subscription)}
     if (found := lanes.get(name)) is None:

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReadyLane:
-    """A ready topic that the subscription reads. `lane`: such as `L1/ready`; `partitions`: 0 for a plain topic."""
+    """A ready topic that the subscription reads. `lane`: such as `L1/ready`; `topic`: full name; `partitions`: 0 for a
+    plain topic.
+    """
 
     lane: str
     topic: str

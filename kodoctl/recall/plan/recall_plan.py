@@ -31,7 +31,8 @@ RECALL_ID: Final = 32  # hexadecimal digits
 
 class RecallAction(StrEnum):
     """Action on the chosen messages. Dead letters are sent back or discarded; waiting ones are released (sent to their
-    own lane, due at once), moved to another lane, or discarded; lost ones are sent once more from a landing.
+    own lane, due at once), moved to another lane, or discarded; lost ones are sent once more from a landing (tables of
+    messages).
     """
 
     SEND = "send"
@@ -47,8 +48,8 @@ class RecallAction(StrEnum):
 
 
 class ExclusionReason(StrEnum):
-    """Reason for which a letter that the condition chose is not in the plan. Public: plan files contain these
-    words.
+    """Reason for which a plan does not send or discard a letter, although the condition chose it or it is a lost
+    message. Public: plan files contain these words.
     """
 
     ALREADY = "already"
@@ -68,8 +69,9 @@ class ExclusionReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedPartition:
-    """A partition to which letters are sent. `partition`: its number, PLAIN for a plain topic; `ready`: its topic is a
-    ready topic; `partitions`: number of the topic's partitions when the plan was made, 0 for a plain topic.
+    """A partition to which letters are sent. `topic`: full name; `partition`: its number, PLAIN for a plain topic;
+    `ready`: its topic is a ready topic; `partitions`: number of the topic's partitions when the plan was made, 0 for a
+    plain topic.
     """
 
     topic: str
@@ -100,7 +102,7 @@ class PlannedLetter:
         digest: of its payload.
         lane: index into the plan's lanes; 0 for a discard.
         number: its sequence number in that lane, from 1; 0 for a discard.
-        repeats: further copies of it, which are acknowledged with it.
+        repeats: further copies of it, which are acknowledged with it; () if the plan has a table, whose rows they are.
     """
 
     position: Position
@@ -113,8 +115,8 @@ class PlannedLetter:
 
 
 class UnsentCopy(NamedTuple):
-    """A letter that is acknowledged and not sent. `first`: the chosen letter of which it is a copy, which is sent;
-    None: it was sent, or discarded, before this plan.
+    """A letter that is acknowledged and not sent. `first`: the chosen letter of which it is a copy, which is sent (read
+    from a table, its `lane` and `number` are 0); None: it was sent, or discarded, before this plan.
     """
 
     letter: LetterRef
@@ -129,7 +131,8 @@ class LetterTable:
         rows: number of all letters in the file.
         letters: number of those to be sent or discarded.
         settled: number of those that an earlier recall sent or discarded; the others are copies.
-        by_lane: number of letters to each lane of the plan.
+        by_lane: number of letters to each lane of the plan, by the lane's index; lanes after the last one with letters
+            are missing.
         sha256: digest of the file, hexadecimal.
     """
 
@@ -156,7 +159,8 @@ class RecallPlan:
         cluster: UUID of the Pulsar tenant on the cluster; None: not known.
         topology, path, environment: the topology and its file.
         topic, subscription: ground topic and subscription, by their names in the file.
-        source_topic, source_partitions: the topic of the messages, or the one that lost them.
+        source_topic, source_partitions: the topic of the messages, or the one that lost them; its number of partitions
+            (0: a plain topic).
         holder: the subscription that retains the messages there.
         where: the condition.
         to: level or lane to which all messages are sent; None: each goes to its own.
@@ -166,7 +170,7 @@ class RecallPlan:
         edit: JSON merge patch for the payloads; None: payloads are sent as they are.
         lanes: target partitions.
         letters: messages to send or discard, in order.
-        settle: letters that an earlier recall sent or discarded, and that are not acknowledged.
+        settle: letters that an earlier recall sent or discarded; the plan only acknowledges them.
         summary: counts for people.
         lane: lane of waiting or lost messages; "" for dead letters.
         landing: the tables from which lost messages are read, else "".
@@ -250,8 +254,8 @@ class RecallPlan:
 
 
 def ledger_key(topic: str, lane: str, holder: str) -> str:
-    """Name of a source of messages in the ledger. A ready topic (of a backup level) is read by several subscriptions,
-    each with its own entries.
+    """Name of a source of messages in the ledger: the topic, full name; for a ready lane (of a backup level)
+    `topic/holder`, because several subscriptions read it, each with its own entries.
     """
     return f"{topic}/{holder}" if lane.endswith("/ready") else topic
 
@@ -264,9 +268,9 @@ def lost_key(topic: str, subscription: str) -> str:
 
 
 def recall_id(source_topic: str, position: Position, published: int, run: str = "") -> str:
-    """Recall id of a letter, 32 hexadecimal digits: the same in every plan. With `run`, for a recall with `again`, the
-    id is a new one. The publish time (ms) of the letter is part of the id, because every cluster counts positions from
-    the beginning, also a cluster that was set up again.
+    """Recall id of a letter, 32 hexadecimal digits: the same in every plan. `source_topic`: the `ledger_key` of its
+    source. With `run`, for a recall with `again`, the id is a new one. The publish time (ms) of the letter is part of
+    the id, because every cluster counts positions from the beginning, also a cluster that was set up again.
     """
     return hashlib.sha256(f"{source_topic}|{position}|{published}|{run}".encode()).hexdigest()[:RECALL_ID]
 
@@ -309,12 +313,15 @@ class SourceKind(ABC):
         return subscription
 
     def is_recalled(self, letter: DeadLetter) -> bool:  # noqa: ARG002
-        """True if a recall sent the message before, so that it is not chosen again without `again`."""
+        """True if the headers show that a recall sent the message before, so that it is not chosen again without
+        `again`. Only dead letters have such a header; for other kinds this is False.
+        """
         return False
 
     def partition(self, letter: DeadLetter, partitions: int) -> int:
         """Number of the target partition of a message, on a topic with `partitions` partitions (0: a plain topic,
-        result PLAIN): the one that the message came from; if it is unknown or too high, one by the message's key.
+        result PLAIN): the partition in which it is stored (of a dead letter: in which it was first stored); if that is
+        unknown or too high, one by the message's key, or by its identity if it has no key.
         """
         return partition_of(letter.position.partition, letter.key or letter.identity, partitions)
 

@@ -58,16 +58,21 @@ class ReplayCounts:
         self._waiting: list[tuple[str, str]] = []  # identity and tenant, until the store is asked
 
     def end_lane(self) -> None:
-        """Ends a lane. An acknowledged message of a later lane is a copy if the ended lane had a message of the same
-        identity.
+        """Ends a lane. An acknowledged message of a later lane is a copy if a message of the same identity was chosen
+        in the ended lane.
         """
         self._seen |= self._lane_seen
         self._lane_seen = set()
 
     def add(self, letter: DeadLetter, *, acknowledged: bool, expired: bool, stored: bool) -> bool:
-        """Counts a message of a ready lane. Returns True if the replay delivers it again. `acknowledged`: its whole
-        entry is acknowledged; `expired`: it is older than the time to live of its topic; `stored`: it was stored within
-        the time of the replay.
+        """Counts a message of a ready lane. Returns True if the replay delivers it again: it is acknowledged, for the
+        subscription, published or stored within the time of the replay, and no copy of a message that was chosen in an
+        earlier lane.
+
+        Args:
+            acknowledged: its whole entry is acknowledged.
+            expired: it is older than the time to live of its topic.
+            stored: it was stored within the time of the replay.
         """
         is_in_time = self._span.has(letter.publish_time)
         if not is_in_time and not stored:
@@ -152,9 +157,10 @@ class PartitionCounts:
         self._last = 0
 
     def add(self, letter: DeadLetter, first_chunk: Place | None = None) -> None:
-        """Adds the next stored message. `first_chunk`: place of the first chunk of a message in chunks, whose own place
-        is that of the last chunk; None: the message is not in chunks. All chunks are chosen: the acknowledged entries
-        between these places that have no message of their own.
+        """Adds the next stored message, which is chosen if `ReplayCounts.add` says so. `first_chunk`: place of the
+        first chunk of a message in chunks, whose own place is that of the last chunk; None: the message is not in
+        chunks. All its chunks are chosen with it: the acknowledged entries between these places that have no message of
+        their own.
         """
         ledger, entry, published = letter.position.ledger, letter.position.entry, letter.publish_time
         _extend(self._met, ledger, entry)

@@ -44,7 +44,8 @@ class Phase(StrEnum):
 
 class CursorMoved(NamedTuple):
     """Move of one partition's cursor, from the journal. `paused`: when the pause of the lane under which it moved
-    began, ms since the epoch; `is_sure`: False if the attempt was killed before it wrote that the cursor has moved.
+    began, ms since the epoch (0 if `is_sure`); `is_sure`: False if the attempt was killed before it wrote that the
+    cursor has moved.
     """
 
     paused: int

@@ -140,9 +140,10 @@ def undo_of(before: Runs, now: PartitionState) -> Runs:
 
 
 def why_stale(partition: ReplayPartition, partitions: int | None, now: PartitionState | None) -> str:
-    """Reason why a partition is not in the state in which the plan was made, so that the plan cannot begin; "" if the
-    state is the same. `partitions`: present number of partitions, None: the topic does not exist; `now` None: the
-    partition does not have the subscription.
+    """Reason why the plan cannot begin in a partition: other partitions, no subscription, or entries of the plan that
+    are no longer stored or acknowledged; "" if it can. Other entries may have been acknowledged since. `partitions`:
+    present number of partitions, None: the topic does not exist; `now` None: the partition does not have the
+    subscription.
     """
     part, again = part_of(partition), from_rows(partition["again"])
     if partitions is None:

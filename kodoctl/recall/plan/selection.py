@@ -121,7 +121,8 @@ class LetterSelection:
 
     def count_entry(self, position: Position) -> None:
         """Counts a stored message of a waiting lane, also one for another subscription, because it may be in a batch
-        with chosen ones, and a plan takes whole batches. Does nothing for a message that is alone in its entry.
+        with chosen ones, and a plan takes whole batches. Does nothing for a message that is alone in its entry. Each
+        message must be counted once: `offer` does it itself, `consider` does not.
         """
         if position.batch >= 0 and self._asked.family.kind.whole_batches:
             self._batches[_batch_of(position)] += 1
@@ -226,8 +227,8 @@ class LetterSelection:
         self, table: Path | None = None
     ) -> tuple[tuple[PlannedPartition, ...], tuple[PlannedLetter, ...], tuple[LetterRef, ...], RecallSummary]:
         """Returns (lanes, letters with their numbers, letters that are only acknowledged, summary). `table`: file for
-        the letters if they are too many for memory; then `written` describes the file, and both sequences of letters
-        are empty; None: all letters are in memory.
+        the letters if there are more than SEGMENT (50,000); then `written` describes the file, and both sequences of
+        letters are empty; None: all letters are in memory. Raises UsageError if the file cannot be written.
         """
         with self._store:
             self._take_those_not_done()

@@ -80,7 +80,7 @@ class WaitingGroups:
         )
 
     def lane_rows(self) -> list[WaitingLaneRow]:
-        """One row for each lane, in the order of the file, also for empty lanes."""
+        """One row for each lane, in the order in which the lanes were given, also for empty lanes."""
         return list(self._lanes.values())
 
     def group_rows(self) -> list[WaitingGroupRow]:

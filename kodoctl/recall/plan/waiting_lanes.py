@@ -86,8 +86,8 @@ def waiting_lanes(
 
 
 def with_target(lane: WaitingLane, to: str | None) -> WaitingLane:
-    """Returns the lane with its target: the lane `to`, such as `L2/retrying` (`L2` is its ready topic); None: itself.
-    Raises UsageError if messages cannot be sent there, or if `to` is the lane itself.
+    """Returns the lane with its target: the lane `to`, such as `L2/retrying` (`L2` alone: the ready topic of that
+    level); None: the lane itself. Raises UsageError if messages cannot be sent there, or if `to` is the lane itself.
     """
     name = lane.lane if to is None else to if "/" in to else f"{to}/{State.READY}"
     target = lane.writable.get(name)

@@ -60,7 +60,7 @@ class BatchSender:
     def open(self, lanes: Collection[int], stack: ExitStack) -> None:
         """Opens lanes by their indices until `stack` closes, and then scans them for messages that an earlier attempt
         of this plan left in doubt there: the ledger gets an outcome (sent, refused, unclear) for each that must not be
-        sent again. Raises RefusedError, ClusterError, and LockedError while another process sends by this plan.
+        sent again. Raises the errors of `open_lanes` and of the ledger.
         """
         self._lanes, facts = open_lanes(self._plan, self._cluster, lanes, stack)
         self._ledger.read()  # whoever had the lanes until now may have appended entries to the last
@@ -75,9 +75,10 @@ class BatchSender:
         return letter.number <= self._passed[letter.lane]
 
     def begin(self, batch: SendBatch) -> None:
-        """Records the messages and sends them at the allowed rate; receipts come later, on threads of the client. If
-        `stop` of the options is set meanwhile, the remaining messages are recorded and not sent. For a discard, sets
-        the outcomes and sends nothing.
+        """Records in the ledger that the messages are about to be sent, and sends them, not faster than the allowed
+        rate; receipts come later, on threads of the client. If `stop` of the options is set meanwhile, the remaining
+        messages are recorded and not sent. For a discard, only sets the outcomes. Raises ClusterError, LockedError, and
+        the errors of the ledger.
         """
         if not batch.messages:
             return
@@ -89,8 +90,8 @@ class BatchSender:
             self._send_all(batch)
 
     def finish(self, batch: SendBatch) -> list[InFlightMessage]:
-        """Waits for receipts and records the outcomes. Returns the messages with an outcome in order, including refused
-        and unclear ones, but not those that were not sent or have no receipt at the end of the wait.
+        """Waits for receipts and records the outcomes in the ledger. Returns the messages with an outcome in order,
+        including refused and unclear ones, but not those that were not sent or have no receipt at the end of the wait.
 
         Sets the event `stop` of the options if an outcome is unclear or a receipt is missing: such a message would be a
         gap below the number up to which the broker counts.

@@ -24,20 +24,22 @@ _PAUSE: Final = 0.5  # seconds between two of them
 
 
 class MessageSource(Protocol):
-    """Source of the messages of a plan: DeadLetterPartitions, or a landing. `acknowledged`: number of messages
-    that were acknowledged.
+    """Source of the messages of a plan: DeadLetterPartitions, or a landing (tables of messages). `acknowledged`: number
+    of messages that were acknowledged.
     """
 
     acknowledged: int
 
     def open(self, stack: ExitStack, positions: Collection[Position]) -> list[int]:
-        """Opens the source until `stack` closes, unless it is open. Returns the numbers of the partitions that have
-        messages at `positions`, in order. Later calls must name later positions. Raises LockedError while another
-        attempt has the source.
+        """Chooses `positions` for `messages`, and opens the source until `stack` closes, unless it is open. Returns the
+        numbers of the partitions that have messages at `positions`, in order. Later calls must name later positions.
+        Raises LockedError while another attempt has the source; ClusterError.
         """
 
     def messages(self, number: int) -> Iterator[tuple[Position, ReadMessage]]:
-        """Yields the messages of a partition that are to be sent, in order; others may come as well."""
+        """Yields the messages of a partition that are to be sent, in order; others may come as well. `number`: of a
+        partition that `open` returned.
+        """
 
     def acknowledged_in_batches(self, expected: Collection[Position]) -> set[Position]:
         """Returns those of the positions `expected` that are acknowledged although other messages of their batch are
@@ -69,8 +71,10 @@ class DeadLetterPartitions:
         self.acknowledged = 0
 
     def open(self, stack: ExitStack, positions: Collection[Position]) -> list[int]:
-        """Opens a source for each partition with messages at `positions`, until `stack` closes. Returns the numbers of
-        these partitions, in order. Raises LockedError while another recall holds the subscription.
+        """Chooses `positions` for `messages`, and opens a source for each partition with messages there, until `stack`
+        closes, unless it is open. Returns the numbers of these partitions, in order. Later calls must name later
+        positions. Raises LockedError while another recall, or a consumer, keeps the subscription for 15 s;
+        ClusterError.
         """
         self._positions = positions
         for source in self._sources.values():
@@ -91,7 +95,9 @@ class DeadLetterPartitions:
         return self._cluster.look(part, self._plan.holder)
 
     def messages(self, number: int) -> Iterator[tuple[Position, ReadMessage]]:
-        """Yields unacknowledged messages in order, up to the last one of `positions`; others may come as well."""
+        """Yields unacknowledged messages of a partition that `open` returned, in order, up to the last one of
+        `positions`; others may come as well. Raises ClusterError.
+        """
         if not (wanted := self._held_entries(number)):
             return
         last = max(wanted)
@@ -106,7 +112,8 @@ class DeadLetterPartitions:
 
     def acknowledged_in_batches(self, expected: Collection[Position]) -> set[Position]:
         """The positions of `expected` that are acknowledged although other messages of their batch are not, which a
-        reader cannot find out. Call this at most once, after `open` and before `messages`.
+        reader cannot find out: none if `options.holds` is False. Call this at most once after each `open`, before
+        `messages`.
         """
         found: set[Position] = set()
         for number, source in self._sources.items():
@@ -118,7 +125,9 @@ class DeadLetterPartitions:
         return found
 
     def acknowledge(self, position: Position, token: object) -> None:
-        """Acknowledges a message of `messages`. The client may lose the acknowledgement: see `count_unacknowledged`."""
+        """Acknowledges a message of `messages`; does nothing if `options.holds` is False. The client may lose the
+        acknowledgement: see `count_unacknowledged`.
+        """
         if self._options.holds:
             self._sources[position.partition].acknowledge(token)
             self.acknowledged += position not in self._acknowledged

@@ -69,12 +69,16 @@ class Duplicate(NamedTuple):
 def stretches(
     known: Iterable[LetterStatus], begins: Mapping[str, Collection[str]], exclusive: Collection[str]
 ) -> list[Stretch]:
-    """Stretches of lanes that may have duplicates.
+    """Returns the stretches of lanes in which duplicates may be stored: before each receipt whose ledger differs from
+    that of the receipt before it, back to that receipt, or to a later end of the lane at which an attempt began. A lane
+    without receipts has none. A message that an earlier attempt left in doubt is stored between the receipts; so is one
+    that the broker had already, without a place.
 
-    An attempt stores its messages after the end of the lane when the attempt began. A message that an earlier attempt
-    left in doubt is stored between the receipts; so is one that the broker had already, without a place. `known`:
-    statuses of one run; `begins`: see PlanLedger; `exclusive`: lanes that only this attempt reads; they are read to
-    their end.
+    Args:
+        known: statuses of one run.
+        begins: by lane, the ends of the lane (`ledger:entry`) at which attempts began to send.
+        exclusive: lanes that only this attempt reads: they are also read from the last receipt to their end, and as one
+            stretch if a message of the lane has no place.
     """
     receipts: dict[str, list[tuple[int, Place]]] = defaultdict(list)
     unplaced: set[str] = set()  # lanes with a message that the broker had already, somewhere

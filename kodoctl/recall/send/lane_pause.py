@@ -140,9 +140,9 @@ class LanePause:
         return self.since if self.stood is None else self.stood
 
     def begin(self, wait: int, sending: int = 0) -> None:
-        """Gives the order, unless a person has paused the lane for long enough, and waits for at most `wait` ms until
-        no consumer of the lane is connected. `sending`: ms that the attempt takes after that. After any failure a new
-        order is taken back; `tell` gets a text for the user if an order remains.
+        """Gives workers the order that pauses the lane, unless a person has paused the lane for long enough, and waits
+        for at most `wait` ms until no consumer of the lane is connected. `sending`: ms that the attempt takes after
+        that. After any failure a new order is taken back; `tell` gets a text for the user if an order remains.
 
         Raises RefusedError with the names of consumers that stay (K582), and for a person's pause that workers of a
         ready lane do not follow (K582) or that ends too soon (K583); LockedError for a lane that another run has
@@ -165,7 +165,9 @@ class LanePause:
         return self.finish()
 
     def finish(self) -> str:
-        """Ends the order, because nothing is left to do. Returns "". Raises KodoctlError."""
+        """Ends the order of this run, because nothing is left to do; the pause of a person stays. Returns "" in any
+        case. Raises KodoctlError.
+        """
         self._take_back(self._is_of_run)
         return ""
 
@@ -185,7 +187,7 @@ class LanePause:
 
     def end_left(self) -> str:
         """Ends the order that a killed attempt at the plan left, if there is one; for an attempt that had changed
-        nothing. Never raises KodoctlError.
+        nothing. Returns "" if there is none or it is ended, else a text about it. Never raises KodoctlError.
         """
         try:
             found = self._standing(self._store.read(self._clock.now()))

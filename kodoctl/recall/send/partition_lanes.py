@@ -28,7 +28,7 @@ def open_lanes(
     plan: RecallPlan, cluster: RecallCluster, needed: Collection[int], open_ends: ExitStack
 ) -> tuple[dict[int, DedupProducer], dict[int, PartitionFacts]]:
     """Checks and opens lanes until `open_ends` closes. Returns their producers and their facts, both by the lane's
-    index. Raises RefusedError as `check_lanes` does, LockedError.
+    index. Raises the errors of `check_lanes`, and LockedError while another process sends by this plan.
     """
     facts = check_lanes(plan, cluster, needed)
     lanes = {}
@@ -40,9 +40,9 @@ def open_lanes(
 
 
 def check_lanes(plan: RecallPlan, cluster: RecallCluster, needed: Collection[int]) -> dict[int, PartitionFacts]:
-    """Reads the facts of the needed lanes, by the lane's index. Raises RefusedError, naming every lane that
-    cannot take messages (`check_targets`) or has other partitions than planned: a planned partition would no
-    longer be the partition of its key.
+    """Reads the facts of the needed lanes, by the lane's index. Raises RefusedError, naming every lane that has other
+    partitions than planned (a planned partition would no longer be the partition of its key), or else every one that
+    cannot take messages (`check_targets`); UsageError if there is no such topic; ClusterError.
     """
     topics = {plan.lanes[index].topic: plan.lanes[index].partitions for index in sorted(needed)}
     grown = {topic: now for topic, planned in topics.items() if (now := cluster.partitions(topic)) != planned}
@@ -94,7 +94,7 @@ def settle_doubts(
 
     Args:
         known: statuses by recall id of the letters of a segment, whose numbers are above those of the segments before.
-        booked: by lane, the highest number that is certainly stored.
+        booked: by lane (full name of a partition), the highest number that is certainly stored.
         lanes: producers of the lanes, by index.
         now: ms since the epoch.
     """

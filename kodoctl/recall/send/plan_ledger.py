@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 class PlanLedger:
     """View of the recall ledger for one attempt at a plan. `statuses`: by recall id, from the last `read` and from the
-    entries that this object appended since; `begins`: by lane, the ends of the lane (`ledger:entry`) at which attempts
-    began to send these letters. Only for one thread.
+    entries that this object appended since; `begins`: by lane (full name of a partition), the ends of the lane
+    (`ledger:entry`) at which attempts began to send these letters. Only for one thread.
     """
 
     def __init__(self, ledger: RecallLedger, plan: RecallPlan, booked: Mapping[str, int] | None = None) -> None:
@@ -61,7 +61,9 @@ class PlanLedger:
         self._note_begins(entries)
 
     def highest_booked(self) -> dict[str, int]:
-        """Highest number of the whole plan, in any segment, that is certainly stored, by lane."""
+        """Highest sequence number of the whole plan, in any segment, that is certainly stored, by lane (full name of a
+        partition).
+        """
         if self._booked is None:
             self._booked = self._ledger.highest_numbers(self._plan.ledger_key, self._plan.run)
         found = highest_booked(self.statuses, self._plan.run)

@@ -88,9 +88,9 @@ def apply_replay(work: ReplayWork, earlier: ReplayRecord | None) -> ReplayReport
     """Carries out a plan, and returns the report. `earlier`: an attempt at the plan that was not complete; None: there
     was none.
 
-    Before anything is changed, raises RefusedError if the cluster is not in the state of the plan (K595), and the
-    errors of `LanePause.begin` and `begin_entry`. After that, ClusterError or LockedError: the lanes stay paused, and
-    the same command continues.
+    Before anything is changed, raises RefusedError (K595) if the plan does not fit the cluster (`why_stale`; only
+    without `earlier`), and the errors of `LanePause.begin` and `begin_entry`. After that, raises ClusterError or
+    LockedError, or returns a report with `problems`: the lanes stay paused, and the same command continues.
     """
     plan, report = work.plan, ReplayReport(work.plan["run"], "replay")
     if earlier is None:
@@ -116,7 +116,8 @@ def apply_replay(work: ReplayWork, earlier: ReplayRecord | None) -> ReplayReport
 
 def undo_replay(work: ReplayWork, earlier: ReplayRecord) -> ReplayReport:
     """Takes a replay back, and returns the report: entries that were acknowledged before the replay are acknowledged
-    again. Raises LockedError, RefusedError, ClusterError.
+    again. The lanes are paused meanwhile, and stay paused if the report has `problems` or if the undo fails after it
+    began. Raises LockedError, RefusedError, ClusterError.
     """
     report = ReplayReport(work.plan["run"], "undo")
     with _Paused(work) as paused:

@@ -33,7 +33,8 @@ class SendOptions:
         holds: False: another process holds the subscription and acknowledges.
         horizon: ms that a message may wait at most.
         ordered: the lane of the letters keeps the order of keys.
-        booked: see PlanLedger.
+        booked: by lane (full name of a partition), the highest number that was certainly stored when the attempt began;
+            None: the ledger has these numbers.
     """
 
     pace: RateLimit
@@ -72,8 +73,8 @@ class InFlightMessage:
     note: str = ""
 
     def finish(self, outcome: RecallEvent, *, receipt: str = "", note: str = "") -> None:
-        """Sets the outcome of the message. `receipt`: see the attribute; `note`: the reason if the message was not
-        sent, or was discarded.
+        """Sets the outcome of the message. `receipt`: position where it was stored, if the broker reported it; `note`:
+        the reason if the message was not sent, or was discarded.
         """
         self.receipt, self.note = receipt, note
         self.outcome = outcome  # last: who sees it reads the others without a lock

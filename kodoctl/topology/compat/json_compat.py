@@ -32,7 +32,9 @@ def can_judge(schema: Schema) -> bool:
 
 
 def refuses(new: Schema, old: Schema) -> Iterator[str]:
-    """Yields every reason why `new` may refuse a payload that `old` accepts: "at amount: …". Both must be valid."""
+    """Yields every reason why `new` may refuse a payload that `old` accepts: "at amount: …". Both must be valid. A
+    property that `old` leaves open and does not name is no reason, whatever `new` says of it.
+    """
     yield from _Judge(new, old).check(new, old, "", frozenset())
 
 

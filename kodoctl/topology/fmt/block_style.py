@@ -24,8 +24,9 @@ class _EntryLines:
 
 
 def layout(text: str, root: Item, keys_at: KeysAt) -> str:
-    """The text with its block collections in canonical order; lines before the first and after the last entry stay.
-    `root`: tree of `text`.
+    """The text with its block collections in canonical order, indented by two spaces a level; lines before the first
+    and after the last entry stay. The text ends with one line end. `root`: tree of `text`; `keys_at`: returns the keys
+    of the map at a path in canonical order. Raises CannotFormatError if two entries begin on one line.
     """
     lines = text.split("\n")
     if root.is_block:

@@ -60,7 +60,9 @@ def _comments(text: str) -> list[str]:
 
 
 def reorder_flows(text: str, keys_at: KeysAt) -> str:
-    """The text with the keys of every flow map in canonical order. A flow map that contains a comment stays."""
+    """The text with the keys of every flow map in canonical order. A flow map that contains a comment stays. `keys_at`:
+    returns the keys of the map at a path in that order.
+    """
     return _Flows(text, keys_at).whole()
 
 

@@ -20,8 +20,9 @@ class CannotFormatError(Exception):
 
 @dataclass
 class Item:
-    """A value: a collection with its entries, or a leaf (a scalar or an alias). `end`: place after its last character;
-    `flow`: True for a collection in brackets and for a leaf, False for a collection that is written by indentation.
+    """A value: a collection with its entries, or a leaf (a scalar or an alias). `start`, `end`: (line, column), from 0,
+    of its first character and after its last one; `flow`: True for a collection in brackets and for a leaf, False for a
+    collection that is written by indentation.
     """
 
     start: Place
@@ -37,7 +38,9 @@ class Item:
         return not self.flow
 
     def in_order(self, keys_at: KeysAt) -> list[FormatEntry]:
-        """The entries in canonical order. A list and a map whose keys are names of the user keep their order."""
+        """The entries in canonical order. A list and a map whose keys are names of the user keep their order.
+        `keys_at`: returns the keys of the map at a path in canonical order; [] for names of the user.
+        """
         order = [] if self.is_list else keys_at(self.path)
         places = {key: place for place, key in enumerate(order)}
         return sorted(self.entries, key=lambda entry: places.get(entry.key, len(order)))
@@ -45,7 +48,9 @@ class Item:
 
 @dataclass
 class FormatEntry:
-    """One entry of a collection. `start`: its key; in a list its value, and `key` is "" then."""
+    """One entry of a collection. `start`: (line, column), from 0, of its key; in a list of its value, and `key` is ""
+    then.
+    """
 
     key: str
     start: Place

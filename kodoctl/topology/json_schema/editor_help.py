@@ -114,8 +114,8 @@ _CHOICES: Final[tuple[dict[str, str], ...]] = (
 
 
 def add_editor_help(schema: dict[str, Any]) -> None:
-    """Adds titles in words to the definitions of a schema, and to each choice the meanings of its words, in place. A
-    choice that is not known here gets none.
+    """Adds titles in words to the definitions of a schema, and to each choice (`enum`) the meanings of its words
+    (`enumDescriptions`), in place. A choice that is not known here gets none.
     """
     for name, definition in schema.get("$defs", {}).items():
         definition["title"] = _in_words(name)

@@ -74,8 +74,8 @@ def key_help(path: str) -> KeyHelp:
 
 
 def _meanings_of_forms(key: str, forms: Sequence[JsonObject]) -> str:
-    """The meaning of each value of a key that chooses between forms of a map, such as `kind` of a limit; "" for any other
-    key.
+    """The meaning of each value of a key that chooses between forms of a map, such as `kind` of a limit; "" for any
+    other key.
     """
     values = [one.get("properties", {}).get(key, {}).get("const") for one in forms]
     if len(forms) < 2 or None in values:

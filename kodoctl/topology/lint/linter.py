@@ -83,8 +83,8 @@ def judge(
     topologies: TopologySet, earlier: Earlier | None = None, rules: TeamRules | None = None
 ) -> tuple[tuple[Expansion, ...], list[LintFinding]]:
     """Returns (expansions, findings of loading, of every lint rule and of team rules) of one environment.
-    Allow-comments are not applied. `earlier`: as of `lint`, None: no revision to compare with; `rules` None: no team
-    rules judge.
+    Allow-comments are not applied. `earlier`: (file, ground topic) -> the payload schema before the change under
+    review, None: no revision to compare with; `rules` None: no team rules judge.
     """
     expansions = tuple(expand(topology) for topology in topologies.topologies)
     loading = [LintFinding(finding, finding.detail) for finding in topologies.findings]
@@ -109,7 +109,8 @@ def check_expanded(
     expansions: Sequence[Expansion], environment: str | None = None, rules: TeamRules | None = None
 ) -> list[Diagnostic]:
     """Findings of every lint rule for all topologies of one environment, allow-comments applied. `environment`: for the
-    team rules in `rules`, None: the base; `rules` None: no team rules judge.
+    team rules in `rules`, None: the base; `rules`: their findings, and faults of their files, are in the result as
+    well; None: no team rules judge.
     """
     scope = LintScope(tuple(expansions))
     found = _with_team_rules(_run_rules(scope), scope, environment, rules)
@@ -121,7 +122,7 @@ def check_set(
     files: Sequence[SourceFile], environment: str | None, rules: TeamRules | None = None
 ) -> tuple[tuple[Expansion, ...], list[Diagnostic]]:
     """(expansions, findings) of one environment (None: base), allow-comments applied: the input of plan and apply.
-    `rules`: team rules that judge as well.
+    Errors of loading are findings, too. `rules`: team rules that judge as well, with the faults of their files.
     """
     expansions, judged = judge(load_set(files, environment), rules=rules)
     findings, _ = _apply_allow_comments(judged, files)
@@ -129,7 +130,9 @@ def check_set(
 
 
 def check_loaded(topology: LoadedTopology) -> list[Diagnostic]:
-    """Findings of one topology in the environment in which it was loaded. Allow-comments are applied."""
+    """Findings of every lint rule about one topology, in the environment in which it was loaded, without the findings
+    of loading. Allow-comments are applied.
+    """
     return check_expanded([expand(topology)])
 
 
@@ -144,7 +147,7 @@ def _apply_allow_comments(
 
 def lint(files: Sequence[SourceFile], earlier: Earlier | None = None, rules: TeamRules | None = None) -> LintReport:
     """Lints the files in the base and in every environment. A finding that only an environment has, or has as a firm
-    error, ends its first line in "(environment NAME)".
+    error (a team rule makes it an error that no comment allows), ends its first line in "(environment NAME)".
 
     `earlier`: (file, ground topic) -> the payload schema before the change under review; `rules`: team rules that judge
     as well.

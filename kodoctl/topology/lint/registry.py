@@ -107,7 +107,9 @@ class Rule:
 
 
 def findings_of(matches: Iterable[RuleMatch], code: str, severity: Severity, summary: str) -> Iterator[LintFinding]:
-    """Yields the findings of matches: those of one place and detail are one finding with all their topics."""
+    """Yields the findings of matches: those of one place and detail are one finding with all their topics. A match that
+    is `sure` makes it an error, whatever `severity` is.
+    """
     together: dict[tuple[Where, str, bool], list[str]] = {}
     for found in matches:
         together.setdefault((found.where, found.detail, found.sure), []).append(found.topic)

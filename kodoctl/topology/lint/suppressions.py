@@ -43,7 +43,9 @@ class Suppression:
 
 
 def find_allows(text: str, root: Node, file: str) -> tuple[list[Suppression], list[Diagnostic]]:
-    """(allow-comments of a file with the lines they cover, errors in such comments), at most MAX_ALLOWS of each."""
+    """(allow-comments of a file, one for each code, with the lines they cover; errors in such comments). If both are
+    more than MAX_ALLOWS together, the rest of the file is not read, which is an error, too.
+    """
     if "kodoctl:" not in text:
         return [], []
     from kodoctl.topology.yaml.comments import find_comments
@@ -79,8 +81,9 @@ def find_allows(text: str, root: Node, file: str) -> tuple[list[Suppression], li
 def apply_allows(
     findings: Iterable[Diagnostic], allows: list[Suppression], firm: Collection[Diagnostic] = ()
 ) -> tuple[list[Diagnostic], list[Diagnostic]]:
-    """(all findings, allowed ones with `allowed_because` set; a warning for each allow-comment without effect). `firm`:
-    findings that no comment allows.
+    """(all findings in their order, allowed ones with `allowed_because` set; a warning for each of `allows` that covers
+    no finding, or only findings that an earlier one of the file covers). `firm`: findings that no comment allows; a
+    comment that covers one gives no warning.
     """
     used: set[Suppression] = set()
     result: list[Diagnostic] = []

@@ -465,7 +465,9 @@ def to_json(value: PolicyValue) -> Any:
 
 
 def from_json(name: str, value: Any) -> PolicyValue:
-    """The inverse of to_json for the policy `name`. Raises pydantic.ValidationError."""
+    """The inverse of to_json for the policy `name`. Raises pydantic.ValidationError for an invalid value, and KeyError
+    for a name that is no policy.
+    """
     if isinstance(value, dict) and set(value) == {"foreign"}:
         return Foreign(value["foreign"])
     return _adapter(name).validate_python(value)

@@ -55,7 +55,9 @@ RouteValue = StrictStr | StrictInt | FiniteFloat | StrictBool
 
 
 def checked_pattern(pattern: str) -> str:
-    """Returns the pattern. Raises PydanticCustomError (K004) for an invalid one, or one that could run without bound."""
+    """Returns the pattern. Raises PydanticCustomError (K004) for one that `pattern_problem` refuses, such as an invalid
+    one, or one that could match no character at all or run very long.
+    """
     if problem := pattern_problem(pattern):
         raise wrong_value(f"{pattern} {problem}")
     return pattern

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 
 def places_of_rules(files: Iterable[SourceFile]) -> list[Path]:
-    """Paths where a rules file for these topologies may lie, relative to the working folder, each once, the highest
-    folder first. Outside of a repository they end at the working folder, or at that of a topology that lies elsewhere.
+    """Paths of the rules files that these topologies may have, whether they exist or not, relative to the working
+    folder and each once; of one topology the highest folder first. Outside of a repository that is the working folder,
+    or the folder of a topology that does not lie below it.
     """
     folders = dict.fromkeys(folder_of(file) for file in files)
     return [
@@ -25,7 +26,7 @@ def places_of_rules(files: Iterable[SourceFile]) -> list[Path]:
 
 
 def folder_of(file: SourceFile) -> Path:
-    """Folder of a topology file, links followed; the working folder for standard input."""
+    """Absolute path of a topology file's folder, links followed; of the working folder for standard input."""
     return file.path.parent.resolve()
 
 

@@ -43,7 +43,7 @@ class CompiledTest:
 
     def failure(self, value: Any) -> str:
         """Returns a text about the values that are needed, if the test does not hold; "" if it holds. `value`: value of
-        the field, None if it has none.
+        the field, None if it has none, which an optional test, `not_in` and `present: false` allow.
         """
         return "; ".join(
             _should(operator, operand, of_list=self.of_list)

@@ -111,7 +111,9 @@ def _options(annotation: Any) -> Iterator[Any]:
 
 
 def value_kind(annotation: Any, path: str) -> ValueKind:
-    """Kind of a field's value in a condition. Raises UnknownFieldError for a map, which has values below it alone."""
+    """Kind of a field's value in a condition; a list counts as a number, that of its entries. Raises UnknownFieldError
+    for a map, which has values below it alone.
+    """
     options = list(_options(annotation))
     if is_list(annotation):
         return ValueKind.NUMBER
@@ -129,15 +131,16 @@ def is_list(annotation: Any) -> bool:
 
 
 def is_switch(annotation: Any) -> bool:
-    """True if the field is a model of settings, or `false` or `off` in place of it."""
+    """True if the field may be a map of settings, or `false` or `off` in place of the map."""
     options = list(_options(annotation))
     has_no = bool in options or any("off" in get_args(one) for one in options)
     return has_no and any(isinstance(one, type) and issubclass(one, BaseModel) for one in options)
 
 
 def parse_operand(annotation: Any, raw: Any, operator: str) -> Any:
-    """Converts the value `raw` of a test to the type of its field: for bounds of a list a number of entries, for other
-    tests of a list but `equals` an entry. Raises WrongOperandError.
+    """Converts the value `raw` of a test (one of them for `in`, `not_in` and `includes`) to the type of its field: for
+    bounds of a list a number of entries, for other tests of a list but `equals` an entry. Raises WrongOperandError for
+    a value that the field can never have, and for a bound of a field without order.
     """
     if operator in ("at_least", "at_most"):
         return _bound(annotation, raw, operator)
@@ -169,8 +172,9 @@ def _parse(annotation: Any, raw: Any) -> Any:
 
 
 def comparable(value: Any) -> float:
-    """A number, duration, size or rate as a float, a list as the number of its entries; unlimited is infinity, and
-    anything else, such as the word `adaptive`, is nan, which no comparison holds for.
+    """A value as a float: a number as it is, a duration in ms, a size in bytes, a rate per second, a list as the number
+    of its entries. `unlimited` is infinity; anything else, such as the word `adaptive`, is nan, with which every
+    comparison is false.
     """
     match value:
         case tuple():

@@ -94,7 +94,7 @@ class ObjectTable:
 
     @cached_property
     def by_file(self) -> Mapping[str, frozenset[int]]:
-        """Numbers of the objects of each file, by its name."""
+        """Numbers of the objects of each topology file, by the file's name in findings."""
         found: dict[str, list[int]] = {}
         for number, one in enumerate(self.objects):
             found.setdefault(one.expansion.topology.source.name, []).append(number)

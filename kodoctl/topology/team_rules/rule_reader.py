@@ -44,9 +44,9 @@ class PlacedExemption:
 @dataclass(frozen=True, slots=True)
 class PlacedRule:
     """A rule that can be checked. `name`: SET/RULE for one of a shipped set; `select`, `require`, `condition`: its
-    tests; `where`: its place; `folder`: the topologies in it and below it are judged, None: all; `revision`: the git
-    revision of the rules file, "" for the file on disk; `named`: only topologies with these names are judged, None:
-    all. Rules are equal if they judge alike, whatever their place.
+    tests; `where`: its place; `folder`: absolute path, the topologies in and below it are judged, None: all;
+    `revision`: the git revision of the rules file, "" for the file on disk; `named`: only topologies with these names
+    are judged, None: all. Rules are equal if they judge alike, whatever their place.
     """
 
     name: str
@@ -64,8 +64,8 @@ class PlacedRule:
 def read_rules(
     source: SourceFile, folder: Path | None, revision: str = ""
 ) -> tuple[list[PlacedRule], list[Diagnostic]]:
-    """Returns (rules of a rules file, all errors in it). A rule with an error is left out; if the file is no map, or has
-    another version, all rules are. `folder`, `revision`: as in `PlacedRule`.
+    """Returns (rules of a rules file, all errors in it). A rule with an error is left out. There are no rules at all if
+    the file cannot be read or parsed, is no map, or has another version. `folder`, `revision`: as in `PlacedRule`.
     """
     root = source.root
     if root is None or source.findings:
@@ -172,8 +172,8 @@ def _nearest(name: str, known: Mapping[str, Any]) -> str:
 def _unknown_rules(
     exemptions: list[PlacedExemption], rules: Mapping[str, Any], wrong: frozenset[str]
 ) -> Iterator[Diagnostic]:
-    """Yields an error for each exemption of a rule that is not there. `wrong`: names of rules and of sets in the file whose
-    form is wrong.
+    """Yields an error for each exemption of a rule that is not there. `wrong`: names of rules and of sets in the file
+    whose form is wrong.
     """
     for one in exemptions:
         if one.spec.rule not in rules and wrong.isdisjoint({one.spec.rule, one.spec.rule.partition("/")[0]}):

@@ -29,8 +29,8 @@ K310: Final = "against a rule of this repository"
 
 @dataclass(frozen=True, slots=True)
 class RuleCount:
-    """Numbers of objects that a rule judged (`checked`) and refused, over all environments; `exempt`: number of the
-    refused ones that an exemption allows. `name`, `where`: of the rule.
+    """Numbers of objects that a rule judged (`checked`) and refused; an object counts once, in however many
+    environments it was. `exempt`: number of the refused ones that an exemption allows. `name`, `where`: of the rule.
     """
 
     name: str
@@ -51,9 +51,10 @@ class _Tally:
 
 
 class TeamRules:
-    """The rules of one command. `findings`: errors in the rules files; `today`: ISO date, after which exemptions end;
-    `earlier`: returns the files of an environment (None: the base) before the change under review, None: no revision is
-    given, or there was no such environment. It counts what it checks, so that one object serves one command.
+    """The rules of one command, equal ones once. `findings`: errors in the rules files, and warnings about those of a
+    revision; `today`: ISO date, the last day of exemptions until then; `earlier`: returns the files of an environment
+    (None: the base) before the change under review, None: no revision is given, or there was no such environment. The
+    object counts all that it checks, and so serves one command.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class TeamRules:
 
     @property
     def counts(self) -> tuple[RuleCount, ...]:
-        """Numbers of each rule, in the order of the files."""
+        """Numbers of each rule for all that was judged up to now, in the order of the rules."""
         return tuple(
             RuleCount(rule.name, rule.where, len(tally.checked), len(tally.refused), len(tally.exempt))
             for rule, tally in zip(self.rules, self.tallies, strict=True)
@@ -103,8 +104,8 @@ class TeamRules:
 
     def leftovers(self, environments: Iterable[str]) -> Iterator[Diagnostic]:
         """Yields notes about rules that judged nothing (warnings if they name an environment that looks misspelt), and
-        warnings about exemptions that no judged object needed; none about rules of a git revision. Call it when all
-        environments were judged. `environments`: those of the files.
+        warnings about exemptions that fit judged objects, none of which needed them; none about rules of a git
+        revision. Call it when all environments were judged. `environments`: those of the files.
         """
         known = (*environments, BASE)
         for rule, tally in zip(self.rules, self.tallies, strict=True):
@@ -175,7 +176,9 @@ class EnvironmentJudge:
         ]
 
     def judge(self) -> Iterator[LintFinding]:
-        """Yields the findings of all rules about values. Exempted findings have the reason."""
+        """Yields the findings of all rules but those about a code of lint, and counts for each rule the objects that it
+        judged, refused and exempted. An exempted finding has the reason of its exemption (`allowed_because`).
+        """
         for rule, tally in self._counting:
             if rule.spec.of is None:
                 continue
@@ -214,8 +217,9 @@ class EnvironmentJudge:
         }
 
     def raise_severities(self, findings: Iterable[LintFinding]) -> list[LintFinding]:
-        """The findings of lint. Those with a code that a rule names are errors that no comment allows, if the rule
-        judges their topology and no exemption counts for it; others stay as they are.
+        """Returns the findings of lint, in their order. A finding with a code that a rule names becomes an error that
+        no comment allows, if the rule judges its topology and no exemption counts for it; others stay as they are.
+        Counts for each such rule the topologies that it judged, refused and exempted.
         """
         found = list(findings)
         for rule, tally in self._counting:

@@ -80,13 +80,17 @@ class SchemaHints:
         return list(dict.fromkeys(key for schema in self.subschemas(path) for key in schema.get("properties", {})))
 
     def canonical_keys(self, path: Path) -> list[str]:
-        """Keys of the map at `path` in canonical order. An overlay has that of the map which it changes."""
+        """Keys that a map at `path` may have, in canonical order. In an overlay, below `environments`: the keys of the
+        map which the overlay changes; at its top `production` is the first.
+        """
         if path[:1] != ("environments",) or len(path) < 2:
             return self.keys(path)
         return [*(["production"] if len(path) == 2 else []), *self.keys(path[2:])]
 
     def advise_on_key(self, path: Path, key: str) -> str:
-        """Advice on an unknown `key` in the map at `path`: a similar key, a place where it belongs, or all known keys."""
+        """Advice on an unknown `key` in the map at `path`: a similar key, a place where it belongs, the reason why
+        there is no such key, or all known keys.
+        """
         if (why := _REFUSED_WORDS.get(key.lower())) is not None:
             return why
         if path[:1] == ("sources",) and key in ("archive", "package"):
@@ -103,7 +107,9 @@ class SchemaHints:
         return f"known here: {', '.join(known)}"
 
     def all_optional(self, path: Path) -> bool:
-        """True if `{}` is a valid value at `path`: a map without a required key."""
+        """True if `path` takes a map with certain keys, none of them required: `{}` is a valid value then. False for a
+        map whose keys the user chooses.
+        """
         return any(schema.get("properties") and not schema.get("required") for schema in self.subschemas(path))
 
     def near_word(self, path: Path, value: object) -> str:

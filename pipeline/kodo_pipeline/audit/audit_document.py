@@ -63,8 +63,8 @@ class AuditFinding(TypedDict):
 class AuditBasis(TypedDict):
     """Rows that the audit judged. `all_rows`: true if all landed rows were judged, for the reason `why`; false if only
     rows that are new or that earlier audits left open (`why` is then ""). `settled_before`: number of messages that
-    earlier audits settled; `reopened`: number of these that were judged again. `unsaved`: the reason why the next audit
-    cannot continue from this one, "" if it can.
+    earlier audits settled; `reopened`: number of these that were judged again. `unsaved`: the reason why the state for
+    the next audit could not be stored; "" if it was, or if none was to be stored, as of a small landing.
     """
 
     all_rows: bool

@@ -92,7 +92,8 @@ def load_inputs(
 ) -> AuditInputs:
     """Reads all inputs of an audit: from the landing, the recall ledger at `ledger`, and the cluster. `keys`: keys with
     which producers sign, None if none are known here. Raises KodoctlError: K589 if the landing was read from another
-    cluster, K557 if the recall ledger is of another one, K573 if files of the landing are missing.
+    cluster, K557 if the recall ledger is of another one, K573 if files of the landing are missing, and ClusterError if
+    the cluster cannot be read.
     """
     stored_from = same_partitions(landing, admin, expansion, _stored_from(admin, expansion))
     tenant = expansion.namespace.tenant
@@ -142,8 +143,16 @@ def landed_inputs(
     keys: Secret | None,
 ) -> AuditInputs:
     """Reads the inputs that the landing has, as of its newest commit; the result has the default values of `ledger` and
-    `delays`. `stored_from`: see kodo_pipeline.audit.last_audit.landed_scope. Raises KodoctlError (K573) if files are
-    missing.
+    `delays`, and of `bookings` the write-offs alone. Raises KodoctlError (K573) if files are missing.
+
+    Args:
+        spark: session that reads the tables.
+        landing: the landing.
+        expansion: topics and subscriptions of the topology.
+        letters: messages that a recall, or `kodoctl waiting apply`, sent or discarded.
+        stored_from: id of the oldest ledger that each partition has now, by (full name of a topic, partition);
+            partitions may be missing.
+        keys: keys with which producers sign, None if none are known here.
     """
     snapshot = landing.snapshot(*TABLES, *REMOVALS, WRITE_OFFS)
     _check_whole(landing, snapshot)

@@ -38,11 +38,13 @@ class SettledTotals:
 
     `fates`: number of settled messages by (number of the subscription, rank of the status in RANKS); `contradictions`:
     number of record numbers that have two different records, by number of the subscription; `newest`: publish time of
-    the newest message, ms since the epoch; `unnumbered`: number of first hops without a producer's sequence number;
-    `meant`: number of first hops that are addressed to one subscription, by (topic, subscription). `since`: messages
-    published before this time (ms) are not counted, because their rows had been removed when the counts began, None:
-    all are counted. `removal`: run of the last removal before the counts began, "" if there was none; rows that later
-    removals took out are counted.
+    the newest message, ms since the epoch. A first hop is a message as its producer sent it, which no worker moved:
+    `unnumbered`: number of first hops without a producer's sequence number; `meant`: number of first hops that are
+    addressed to one subscription, by (topic, subscription).
+
+    `since`: messages published before this time (ms) are not counted, because their rows had been removed when the
+    counts began, None: all are counted. `removal`: run of the last removal before the counts began, "" if there was
+    none; rows that later removals took out are counted.
     """
 
     fates: Mapping[tuple[int, int], int] = field(default_factory=dict)
@@ -55,8 +57,8 @@ class SettledTotals:
 
     @classmethod
     def of_removed(cls, record: RemovalRecord | None) -> Self:
-        """Totals with which an audit of all rows begins: the counts of settled messages whose rows were removed, except
-        `fates` and `contradictions`, which begin empty. All are zero if `record` is None (no rows were removed).
+        """Totals with which an audit of all rows begins: the counts of messages whose rows were removed, except `fates`
+        and `contradictions`, which begin empty. All are zero if `record` is None (no rows were removed).
         """
         if record is None:
             return cls()
@@ -79,10 +81,12 @@ class SettledTotals:
 class AuditState:
     """State of an audit, as its commit has it.
 
-    `basis`: result of `basis_of`; `batch`: number of the last landed batch that was judged; `rows`: number of rows of
-    `events` and `transitions` at that time, by table name; `ends`: last position of each partition that an ingest had
-    read; `totals`: counts over all judged rows; `kept`: number of rows in each table of the state; `number`: number of
-    the commit, -1 before there is one; `dead`: result of `dead_cursors`.
+    `basis`: digest of everything on which judgement depends (`basis_of`); `batch`: number of the last landed batch that
+    was judged; `rows`: number of rows of `events` and `transitions` at that time, by table name; `ends`: last position
+    (ledger, entry) of each partition that an ingest had read; `totals`: counts over all judged rows; `kept`: number of
+    rows in each table of the state, by table name; `number`: number of the commit, -1 before there is one; `dead`:
+    digest of the cursor on each partition of a dead-letter topic (`dead_cursors`). A partition is a (full name of a
+    topic, number).
     """
 
     basis: str
@@ -175,7 +179,9 @@ def _digest(facts: object) -> str:
 
 
 def ends_of(ground: AuditScope) -> dict[Key, Place]:
-    """Last position of each partition that an ingest has read; partitions without one are left out."""
+    """Last position (ledger, entry) that an ingest has read, by partition (full name of the topic, number); partitions
+    without one are left out.
+    """
     return {
         (one["msg_topic"], one["msg_partition"]): (one["last_ledger"], one["last_entry"])
         for one in ground.lanes
@@ -184,8 +190,9 @@ def ends_of(ground: AuditScope) -> dict[Key, Place]:
 
 
 def dead_cursors(ground: AuditScope) -> dict[Key, str]:
-    """Digest of the cursor on each partition of a dead-letter topic. A change shows that somebody acknowledged dead
-    letters, which no landed row shows; these letters then have to be judged again.
+    """Digest of the cursor on each partition of a dead-letter topic, by (full name of the topic, number). A change
+    shows that somebody acknowledged dead letters, which no landed row shows; these letters then have to be judged
+    again.
     """
     return {
         (one["msg_topic"], one["msg_partition"]): _digest([one[name] for name in _CURSOR])
@@ -209,7 +216,7 @@ def landed_rows(commits: Sequence[LandingCommit]) -> dict[str, int]:
 def fresh_files(
     state: AuditState, files: Mapping[str, Sequence[DataFile]], removed: Mapping[str, int] | None = None
 ) -> dict[Table, list[DataFile]] | None:
-    """Files that landed after the last batch of the state, by table.
+    """Files of `events` and `transitions` that landed after the last batch of the state, by table.
 
     Returns None if the other files do not have as many rows as the audit judged, less the `removed` rows (by table
     name): then files have been deleted, or merged with newer ones, and new rows cannot be told from judged ones.

@@ -34,13 +34,15 @@ _LANE: Final = (
 
 
 def outcomes(places: DataFrame, lanes: DataFrame, removed: RemovedRows | None = None) -> DataFrame:
-    """Computes the outcome of every place: the status and cause that its facts give.
+    """Computes the outcome of every place (a position of a message in a lane): the status and cause that its facts
+    give.
 
-    `places`: result of kodo_pipeline.audit.positions.places. Returns (PLACE, family, identity, next, completions,
-    published, without_next_hop, with_next_hop, doubtful, stored, carried, final). `without_next_hop`, `with_next_hop`:
-    the outcome (a number, see `outcome_of`) if no message is stored as the next hop, and if one is; `doubtful`: 1 if
-    these differ, else 0 (a number, because Spark skips blocks of cached rows by numbers only); `final`: no row that a
-    broker or a worker writes later changes the outcome.
+    `places`: result of kodo_pipeline.audit.positions.places; `lanes`: rows of LANES there; `removed`: removed rows of
+    the landing. Returns (lane, ledger, entry, batch, family, identity, next, completions, published, without_next_hop,
+    with_next_hop, doubtful, stored, carried, final). `without_next_hop`, `with_next_hop`: the outcome (a number, see
+    `outcome_of`) if no message is stored as the next hop, and if one is; `doubtful`: 1 if these differ, else 0 (a
+    number, because Spark skips blocks of cached rows by numbers only); `final`: no row that a broker or a worker writes
+    later changes the outcome.
 
     Persist the result: `place_outcomes` reads it twice. Each step is a projection of its own, so that nothing is
     computed twice, and no method that Spark generates is too long for Java to compile.
@@ -99,13 +101,13 @@ def _named_letter() -> Column:
 
 
 def place_outcomes(outcomes: DataFrame, hops: DataFrame) -> DataFrame:
-    """Chooses for each place between its two outcomes, by whether its next hop is stored. Returns (PLACE, family,
-    identity, rank, cause, completions, published, outcome, final).
+    """Chooses for each place between its two outcomes, by whether its next hop is stored. Returns (lane, ledger, entry,
+    batch, family, identity, rank, cause, completions, published, outcome, final).
 
-    `outcomes`: result of that function; `hops`: result of kodo_pipeline.audit.positions.hops, the next hops that are
-    stored. `rank`: rank of the status in kodo_pipeline.evidence.audit_evidence.RANKS, null if nothing is known of the
-    place; `cause`: number of the cause in CAUSES, null if there is none; `outcome`: both as one number (`outcome_of`),
-    so that a condition on it skips blocks of cached rows.
+    `outcomes`: result of the function `outcomes`; `hops`: result of kodo_pipeline.audit.positions.hops, the next hops
+    that are stored. `rank`: rank of the status in kodo_pipeline.evidence.audit_evidence.RANKS, null if nothing is known
+    of the place; `cause`: number of the cause in CAUSES, null if there is none; `outcome`: both as one number
+    (`outcome_of`), so that a condition on it skips blocks of cached rows.
     """
     decided = outcomes.where("doubtful = 0").withColumn("outcome", F.col("without_next_hop"))
     asked = (
@@ -136,8 +138,9 @@ def place_outcomes(outcomes: DataFrame, hops: DataFrame) -> DataFrame:
 def judged_anew(
     judged: DataFrame, places: DataFrame, fate: MessageStatus, cause: Cause | None, least: MessageStatus
 ) -> DataFrame:
-    """Replaces status and cause at certain `places` (PLACE, few rows) by `fate` and `cause`, where the present status
-    is `least` or worse. `judged`: result of `place_outcomes`, whose other rows stay as they are.
+    """Replaces status and cause by `fate` and `cause` (None: no cause) at those of `places` (few rows of lane, ledger,
+    entry, batch) whose present status is `least` or worse. Returns all rows of `judged`, the result of
+    `place_outcomes`; the others are unchanged.
     """
     is_chosen = F.col("is_chosen") & (F.col("outcome") >= outcome_of(least))
     changed = {
@@ -184,7 +187,8 @@ def delayed_by_sender(judged: DataFrame, lanes: DataFrame, delayed: Collection[t
 
 
 def messages(judged: DataFrame) -> DataFrame:
-    """Combines the places of each message. Returns (family, identity, rank, settled) of every message.
+    """Combines the places of each message. Returns (family, identity, rank, settled) of every message; `family`: number
+    of the subscription.
 
     `rank`: rank of the worst status of its places, null if nothing is known of any; a message that was done at several
     places, or several times at one, is done twice, unless a place has a worse status than done. `settled`: all of its

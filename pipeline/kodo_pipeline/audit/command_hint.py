@@ -15,7 +15,8 @@ def resend_commands(lost: Sequence[LostLaneRow], typed: str, ledger: str = "") -
     """Commands that plan a resend of lost messages, apply the plans, and then ingest and audit the result, in order; []
     if `lost` is empty. One command makes the plans for all lanes.
 
-    `typed`: result of `command_line`; `ledger`: the recall ledger, "" for the default location.
+    `typed`: text that names topology file, environment and landing (result of `command_line`); `ledger`: the recall
+    ledger, "" for the default location.
     """
     book = f" {shell_line(['--ledger', ledger])}" if ledger else ""
     files = [f"lost-{number}.json" for number, _ in enumerate(lost, 1)] if len(lost) > 1 else ["lost.json"]

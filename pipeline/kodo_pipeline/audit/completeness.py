@@ -25,9 +25,9 @@ _IS_FIRST: Final = "state = 'ready' AND hop = 0 AND recall IS NULL"
 
 
 def record_ranges(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
-    """Ranges of the record numbers of each worker run and subscription: (run, family, first, last, rows). `rows`:
-    number of records with a number of the range; `family`: number of the subscription, null if the file does not have
-    it.
+    """Ranges of the numbers of audit records (`transitions`) of each worker run and subscription: (run, family, first,
+    last, rows). `rows`: number of records with a number of the range; `family`: number of the subscription, null if the
+    file does not have it. Numbers below 1 are left out.
     """
     families = lanes.select("topic", "subscription", "family").distinct()
     runs = transitions.select(F.col("worker_run").alias("run"), "number", "topic", "subscription")
@@ -36,10 +36,12 @@ def record_ranges(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
 
 
 def missing_of(ranges: DataFrame) -> DataFrame:
-    """Finds subscriptions with missing or repeated record numbers: (family, missing, repeats, runs).
+    """Finds subscriptions with missing or repeated record numbers: (family, missing, repeats, runs). Subscriptions that
+    the file does not have are left out.
 
-    `ranges`: result of `record_ranges`. `missing`: count of numbers that no record has; `repeats`: count of records
-    with the number of another record; `runs`: the first three worker runs with missing numbers, sorted.
+    `ranges`: result of `record_ranges`. `missing`: count of numbers, from 1 to the highest that landed of each run,
+    that no record has; `repeats`: count of records with the number of another record; `runs`: the first three worker
+    runs with missing numbers, sorted.
     """
     missing = F.coalesce(F.col("to") - F.col("from") + 1, F.lit(0))
     holed = F.when(F.col("missing") > 0, F.col("run"))
@@ -129,14 +131,14 @@ def gaps_of(ranges: DataFrame, marks: DataFrame, *, signed: bool) -> DataFrame:
     overdue, claimed, repeats).
 
     `ranges`: result of `producer_ranges`, without overlaps within a run; `marks`: result of `producer_marks`.
-    `missing`: count of numbers that no message has and that no mark reports as void; `repeats`: count of messages with
-    the number of another message.
+    `missing`: count of numbers, up to the highest that a message or any mark has, that no message has and that no mark
+    reports as void; `repeats`: count of messages with the number of another message.
 
     `overdue`: count of missing numbers that the producer has had the time to report as void: numbers up to its last
     mark if its run has ended, else up to the mark before that. Several marks with one highest number count only if a
-    later mark shows that all of them were read. `signed`: believe only marks with a valid signature, and of equal marks
-    the one stored first, since a copy proves no later time; `claimed` is `overdue` by all marks, whatever their
-    signature. Without `signed` the two are equal.
+    later mark shows that all of them were read. `signed`: for void numbers and `overdue`, believe only marks with a
+    valid signature, and of equal marks the one stored first, since a copy proves no later time; `claimed` is `overdue`
+    by all marks, whatever their signature. Without `signed` the two are equal.
     """
     proved = marks
     if signed:

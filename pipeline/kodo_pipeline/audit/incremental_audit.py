@@ -89,7 +89,16 @@ def run_audit(
 ) -> AuditDocument:
     """Audits a landing, and returns the report on everything that landed. Stores the state for the next audit in the
     landing, unless the landing has few rows, the options forbid it, or it cannot be stored (`judged.unsaved` in the
-    report says why). `ledger`: address of the recall ledger; `keys`: see kodo_pipeline.audit.job.classify_landing.
+    report says why). Raises KodoctlError as kodo_pipeline.audit.audit_inputs.load_inputs does.
+
+    Args:
+        spark: session that runs the queries.
+        landing: the landing.
+        expansion: topics and subscriptions of the topology.
+        admin: admin API of the cluster, from which statistics are read.
+        ledger: address of the recall ledger.
+        keys: keys with which producers sign, None if none are known here.
+        options: rows to judge, and whether a state may be stored.
     """
     return judge_landing(spark, landing, load_inputs(spark, landing, expansion, admin, ledger, keys), options)
 

@@ -236,8 +236,9 @@ def audit(
     keys: Secret | None = None,
     bookings: Bookings = NO_BOOKINGS,
 ) -> AuditDocument:
-    """Audits all rows, and returns the report; stores nothing. Parameters are those of `audit_ground` and
-    `classify_landing`.
+    """Audits all rows, and returns the report; stores nothing. `stored_from`: id of the oldest ledger that each
+    partition has now, None: unknown; the other parameters are those of `classify_landing`. `tables` must have
+    `coverage` and `cursors`.
     """
     ground = audit_ground(tables, expansion, stored_from or {})
     with classify_landing(spark, tables, ground, letters=letters, keys=keys, bookings=bookings) as found:

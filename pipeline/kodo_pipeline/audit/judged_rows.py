@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 
 class RecalledLetter(NamedTuple):
-    """Entry of the recall ledger: a message that a recall sent or discarded. kodo_pipeline.audit.recalled.LETTERS
-    explains the fields.
+    """Entry of the recall ledger: a dead, waiting or lost message that a recall sent or discarded (`settled`), with its
+    place, and with the lane and receipt of the sent message. kodo_pipeline.audit.recalled.LETTERS explains the fields.
     """
 
     msg_topic: str
@@ -117,8 +117,9 @@ def judged_rows(
     keys: Secret | None,
     carried: CarriedRows | None,
 ) -> JudgedRows:
-    """Selects the rows that an audit judges, and computes number ranges over all rows. Parameters are those of
-    kodo_pipeline.audit.job.classify_landing.
+    """Selects the rows that an audit judges, and computes number ranges over all rows. `carried`: rows and counts of
+    earlier audits, to which those of `tables` are added; None: `tables` has all rows, and all are judged. The other
+    parameters are those of kodo_pipeline.audit.job.classify_landing; `lanes` is its `ground` as a table.
     """
     seen = carried.letters if carried is not None else ()
     entries = [(*one, letter_hash(one) in seen) for one in letters]

@@ -72,17 +72,18 @@ def places(
     lanes: DataFrame,
     booked: DataFrame | None = None,
 ) -> DataFrame:
-    """Unites all facts about a place in one row: (PLACE, stored, addressed, published, identity, identity_conflict,
-    next, weight, completions, referenced, target_unread, target_missing, sent, recall_unconfirmed, discarded, carried,
-    recalled). `letters`: result of kodo_pipeline.audit.recalled.with_evidence; `booked`: all entries of the recall
-    ledger; both None if it has none. If `events` has the column `families`, or `transitions` has `own` and `refers`
+    """Unites all facts about a place in one row: (lane, ledger, entry, batch, stored, addressed, published, identity,
+    identity_conflict, next, weight, completions, referenced, target_unread, target_missing, sent, recall_unconfirmed,
+    discarded, carried, recalled). `events`: landed messages; `transitions`: audit records; `lanes`: rows of LANES;
+    `letters`: result of kodo_pipeline.audit.recalled.with_evidence; `booked`: all entries of the recall ledger; both
+    None if it has none. If `events` has the column `families`, or `transitions` has `own` and `refers`
     (kodo_pipeline.landing.state_tables), a row counts only for the lanes that a value there allows; null allows all.
 
     - `stored`, `addressed`: the message was read here; it is for this subscription.
     - `identity`, `next`: hashes: of the name of the message over all hops, and of the next place in its chain of hops.
     - `identity_conflict`: records and receipts of this place are not all about one message.
     - `weight`: of the heaviest record, see WEIGHTS; 0: no record.
-    - `completions`: number of records by which a worker ended the message; 2: two or more.
+    - `completions`: number of records that it was done, discarded or transferred; 2: two or more.
     - `referenced`: a record, or the receipt of a recall, names this place as the next hop.
     - `target_unread`: its own record names a next hop that cannot have been read; `target_missing`: although a message
       was stored there when the cursors were last read.
@@ -151,8 +152,8 @@ def hops(events: DataFrame, lanes: DataFrame) -> DataFrame:
 
 
 def hop_places(events: DataFrame, lanes: DataFrame) -> DataFrame:
-    """Places of stored messages that were moved there: (PLACE, family, next). `next`: hash of this hop, equal to the
-    `next` in `places` of the place that the message came from.
+    """Places of stored messages that were moved there: (lane, ledger, entry, batch, family, next). `next`: hash of this
+    hop, equal to the `next` in `places` of the place that the message came from.
     """
     reader = F.col("subscription").alias("reader")
     readers = lanes.select("lane", "family", "msg_topic", "msg_partition", reader)
@@ -189,8 +190,9 @@ def _facts(*given: tuple[Column, int]) -> Column:
 
 
 def identity_of(kodo_id: str, mid: str) -> Column:
-    """Column with the identity of a message over all its hops, as audit records contain it (cut at MAX_TEXT
-    characters). `kodo_id`, `mid`: names of the columns with the property and the position.
+    """Column with the identity of a message over all its hops, as audit records contain it: its property `kodo-id`, or
+    its position if that is missing or too long, cut at MAX_TEXT characters. `kodo_id`, `mid`: names of the columns with
+    the property and the position.
     """
     given = F.when(F.length(kodo_id).between(1, MAX_ID), F.col(kodo_id))
     return F.substring(F.coalesce(given, F.col(mid)), 1, MAX_TEXT)

@@ -65,13 +65,13 @@ class RemovedRows:
         return theirs.select("msg_topic", "seq_partition", "seq_run", "first", "last", "rows")
 
     def events_left(self, events: DataFrame) -> DataFrame:
-        """Filters the rows of the last removal out of `events`: files still have them if the removal was killed."""
+        """Returns `events` without the rows of the last removal, which files still have if the removal was killed."""
         found = events.join(F.broadcast(self.ranges(self.record.run)), list(_LEDGER), how="left")
         return found.where(~_is_inside("entry")).select(*events.columns)
 
     def transitions_left(self, transitions: DataFrame) -> DataFrame:
-        """Filters the rows of the last removal out of `transitions`: records about a removed place, and records with
-        one as target.
+        """Returns `transitions` (audit records) without the rows of the last removal: records about a removed place,
+        and records with a removed place as target.
         """
         found = split_position(split_position(transitions, "id", ""), "target_id", "target_")
         ranges = self.ranges(self.record.run)

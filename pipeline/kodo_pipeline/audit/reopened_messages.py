@@ -74,7 +74,8 @@ class LastAudit:
 
 def mentioned_messages(of: AuditResult, carried: CarriedRows, last: LastAudit) -> list[Message] | None:
     """Finds the settled messages to which a new row refers, by position or by identity, and those whose dead letter was
-    acknowledged since: sorted, at most MOST + 1 of each kind. Runs queries.
+    acknowledged since. Returns (number of the subscription, hash of the identity) of each, sorted, at most MOST + 1 of
+    each kind; MOST is 10,000. Runs queries.
 
     Returns None, which requires an audit of all rows, if new rows refer to more than MOST places, or to a removed place
     whose message is counted.

@@ -25,7 +25,9 @@ def document(
     findings: Iterable[AuditFinding],
     lost: Iterable[LostLaneRow] = (),
 ) -> AuditDocument:
-    """Makes the JSON document of an audit, without the keys that are not required."""
+    """Makes the JSON document of an audit, without the keys that are not required (`judged`, `run`, `read_at`,
+    `commands`). `lost`: number of lost messages by lane.
+    """
     found = list(findings)
     return {
         "format_version": FORMAT_VERSION,

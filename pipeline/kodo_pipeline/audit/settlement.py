@@ -36,8 +36,8 @@ SURPRISES: Final = ("a message was read again", "a record has the number of one 
 
 def surprises(of: AuditResult, carried: CarriedRows, ends: Mapping[Key, Place]) -> list[str]:
     """Reasons, from SURPRISES, why the result of this incremental audit may differ from that of an audit of all rows;
-    [] if nothing suggests that it differs. `ends`: last position of each partition that had been read when the carried
-    rows were judged.
+    [] if nothing suggests that it differs. Runs a query. `ends`: last position of each partition that had been read
+    when the carried rows were judged.
     """
     twice = was_read(of.tables.events.select("msg_topic", "msg_partition", "ledger", "entry"), ends)
     checks = [twice.limit(1), _numbered_again(of, carried)]
@@ -91,7 +91,9 @@ def settled_messages(outcomes: DataFrame) -> DataFrame:
 
 
 def open_places(of: AuditResult, messages: DataFrame) -> DataFrame:
-    """Places of all messages that are not settled: (PLACE, family, msg_topic, msg_partition, subscription)."""
+    """Places of all messages that are not settled: (lane, ledger, entry, batch, family, msg_topic, msg_partition,
+    subscription). `messages`: result of kodo_pipeline.audit.classify.messages.
+    """
     lanes = F.broadcast(of.lanes.select("lane", "msg_topic", "msg_partition", "subscription"))
     open_ones = messages.where(~F.col("settled")).select(*NAMED)
     found = of.outcomes.join(open_ones, list(NAMED), how="left_semi").select(*PLACE, "family")

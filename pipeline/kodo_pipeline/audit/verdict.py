@@ -131,7 +131,7 @@ def _unread(parts: Iterable[PartitionCoverage]) -> Iterator[Reason]:
 
 def is_expiring(part: PartitionCoverage) -> bool:
     """True if messages of the partition may have expired (TTL) unread: it has a TTL, and the longest time between two
-    readings is unknown, or not shorter than the TTL by more than a day. False without a TTL.
+    readings is unknown, or at least the TTL less a day. False without a TTL.
     """
     return bool(part.ttl) and (part.unread is None or part.unread >= part.ttl - DAY)
 

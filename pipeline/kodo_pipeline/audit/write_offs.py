@@ -90,8 +90,8 @@ class WriteOffs:
         return self.counts.get(WrittenOff(kind, topic, partition, subscription, name, 0), 0)
 
     def applied(self, evidence: AuditEvidence) -> AuditEvidence:
-        """Returns the evidence without the written-off losses and doubts, except messages, which the classification has
-        already marked.
+        """Returns the evidence without the written-off losses and doubts, and with `notes`. Messages stay as they are,
+        because the classification has already marked those that were written off.
         """
         if not self.counts:
             return evidence

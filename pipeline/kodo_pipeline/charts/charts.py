@@ -142,7 +142,7 @@ def height_of(rows: int, style: Style, more: float = 0.25) -> float:
 
 def scale_times(axes: Axes) -> None:
     """Makes the horizontal axis of `axes` logarithmic, for times in ms, with lines at about each power of ten, labelled
-    in words.
+    in words. Call it after drawing: the range of the axis, slightly widened, stays as it is then.
     """
     from matplotlib.ticker import FixedLocator, NullLocator
 

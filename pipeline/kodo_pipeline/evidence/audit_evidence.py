@@ -60,10 +60,11 @@ class PartitionCoverage:
     """Coverage of one partition of `topic` (full name) over all ingests. Times are ms.
 
     `entries_planned`, `entries_seen`: numbers of entries in all ranges. `problems`: texts about ranges that were not
-    read to their end, or that do not continue each other. `read`: an ingest has read the partition, or its cursors.
-    `from_creation`: it was read from its creation on. `read_before_cursors`: its end was fixed before the cursors were
-    read. `ttl`: time to live of messages, 0: none; `unread`: the longest time between two readings, None: unknown.
-    `audit`: it is a partition of an audit topic.
+    read to their end, entries that were gone before, a partition that was made again, and, on ready topics, ranges that
+    do not continue each other. `read`: an ingest has read the partition, or its cursors. `from_creation`: it was read
+    from its creation on; always true on topics that no producer writes to. `read_before_cursors`: its end was fixed
+    before the cursors were read. `ttl`: time to live of messages, 0: none; `unread`: the longest time between two
+    readings, None: unknown. `audit`: it is a partition of an audit topic.
     """
 
     topic: str

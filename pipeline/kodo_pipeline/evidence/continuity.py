@@ -30,8 +30,8 @@ def is_contiguous(reading: PartitionHistory, one: ReadRange, other: ReadRange) -
 
 
 def nothing_trimmed(reading: PartitionHistory, run: str, behind: Place) -> bool:
-    """True if everything after the position `behind` was still stored when the ingest `run` took its snapshot of the
-    cursors. False if that run took none.
+    """True if it is certain that everything after the position `behind` was still stored when the ingest `run` took its
+    snapshot of the cursors; False also if that run took none.
     """
     marks = [mark for mark in reading.marks if mark.run == run]
     slowest = min((mark.mark for mark in marks if mark.subscription), default=None)

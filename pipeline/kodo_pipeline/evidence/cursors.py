@@ -68,8 +68,8 @@ def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list
 
 
 def last_looks(landing: Landing) -> dict[str, PartitionMetadata]:
-    """Metadata of partitions by full name, as recorded by the last run that ended by itself, before it read messages.
-    Empty if there is no such run.
+    """Metadata of partitions by full name, as the last completed ingest recorded them before it read messages. Empty if
+    there is no such ingest.
     """
     commits = landing.commits()
     at = read_at(commits)

@@ -16,9 +16,10 @@ Key = tuple[str, int]
 
 
 class ReadRange(NamedTuple):
-    """A range of entries that an ingest (`run`) read; a row of `coverage`. `first`, `last`: planned positions, both
-    included; `planned`, `seen`: numbers of entries; `full`: all entries were read; `state`: a constant of
-    kodo_pipeline.source.coverage, such as COMPLETE or TIMEOUT, never HOLE.
+    """A range of entries that an ingest (`run`) planned to read; a row of the table `coverage`. `first`, `last`: its
+    ends as (ledger, entry), both included; `planned`, `seen`: number of its entries, and of those that were read;
+    `full`: all were read; `state`: a constant of kodo_pipeline.source.coverage, such as COMPLETE or TIMEOUT, never
+    HOLE.
     """
 
     first: Place
@@ -31,10 +32,13 @@ class ReadRange(NamedTuple):
 
 
 class CursorSnapshot(NamedTuple):
-    """A cursor at one time; a row of `cursors`. `subscription` "": the row of the partition itself, whose `mark` is the
-    last stored entry. `mark`: all entries up to it are acknowledged; `acknowledged`: (ledger, first, last) ranges of
-    acknowledged entries after the mark; `ttl`: ms, 0: none; `taken`: ms since the epoch; `created`, `rewrites`:
-    metadata of the partition, None: unknown; `audit`: as in the table, None in an older landing.
+    """A cursor of a partition at one time; a row of the table `cursors`. `subscription` "": the row of the partition
+    itself, whose `mark` is the last stored entry. `mark`: (ledger, entry), up to which all entries are acknowledged;
+    `acknowledged`: (ledger, first, last) ranges of acknowledged entries after the mark; `ttl`: message TTL in ms, 0:
+    none; `first_ledger`: id of the oldest stored ledger, -1: none; `taken`: ms since the epoch; `created`, `rewrites`:
+    see kodo_pipeline.source.partition_stats.PartitionMetadata, None: unknown; `audit`: on audit topics "wait",
+    "best_effort" or "unrecorded" (a column of kodo_pipeline.landing.tables.CURSORS), None on other topics and in an
+    older landing.
     """
 
     subscription: str
@@ -52,8 +56,8 @@ class CursorSnapshot(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class PartitionHistory:
     """Everything that a landing has about one partition. `ranges`: read ranges in order of positions; `marks`:
-    snapshots of cursors in any order; `stored_from`: number of the first ledger that exists now, None: not read;
-    `holed`: runs before which entries were deleted unread.
+    snapshots of cursors in any order; `stored_from`: id of the oldest ledger that exists now, None: not read; `holed`:
+    ids of the ingests that found entries deleted before they were read.
     """
 
     ranges: tuple[ReadRange, ...] = ()
@@ -67,12 +71,14 @@ class PartitionHistory:
         return sorted({mark.taken for mark in self.marks})
 
     def at(self, taken: int) -> dict[str, CursorSnapshot]:
-        """Cursors by subscription, in the snapshot that was taken at `taken` (ms since the epoch); {} if none was."""
+        """Cursors by subscription ("": the partition itself), in the snapshot that was taken at `taken` (ms since the
+        epoch); {} if none was.
+        """
         return {mark.subscription: mark for mark in self.marks if mark.taken == taken}
 
     @property
     def runs(self) -> dict[str, int]:
-        """Time of each run's cursor snapshot in ms since the epoch, by run; the earliest comes first."""
+        """Time of each ingest's cursor snapshot in ms since the epoch, by id of the ingest; the earliest comes first."""
         return dict(sorted({(mark.run, mark.taken) for mark in self.marks}, key=lambda one: one[1]))
 
 
@@ -82,8 +88,8 @@ def read_tables(
     stored_from: Mapping[Key, int],
 ) -> dict[Key, PartitionHistory]:
     """Makes the history of each partition from rows of the tables `coverage` and `cursors`. If a range was read several
-    times, the last row counts. `stored_from`: number of the first ledger that each partition has now; partitions may be
-    missing.
+    times, the last row counts. `stored_from`: id of the oldest ledger that each partition has now; partitions may be
+    missing in it. The result has every partition that any of the three has.
     """
     ranges: dict[Key, dict[str, ReadRange]] = defaultdict(dict)
     marks: dict[Key, list[CursorSnapshot]] = defaultdict(list)

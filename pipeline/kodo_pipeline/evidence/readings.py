@@ -44,7 +44,7 @@ class AuditedSubscription:
     """A subscription of the topology that an audit judges, even if it keeps no audit records.
 
     `number`: its index among all subscriptions in the order of the file, the column `family` of rows; `topic`: name of
-    the ground topic in the file; `mode`: how much its audit records prove, "none" if it keeps none.
+    the ground topic in the file; `mode`: how much its audit records prove, as `mode_of` says.
     """
 
     number: int
@@ -55,8 +55,8 @@ class AuditedSubscription:
 
 class AuditSince(NamedTuple):
     """Facts about the audit records of a subscription. `since`: result of
-    kodo_pipeline.evidence.start_positions.audit_complete_since; `unheard`: ingest runs for whose messages audit records
-    may have been deleted unread; `ended`: complete audit trails that have ended.
+    kodo_pipeline.evidence.start_positions.audit_complete_since; `unheard`: ids of ingests, for whose messages audit
+    records may have been deleted before they were read; `ended`: complete audit trails that have ended, ascending.
     """
 
     since: int | None

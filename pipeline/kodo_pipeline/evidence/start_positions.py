@@ -56,9 +56,9 @@ def audit_complete_since(looks: Collection[int], trails: Sequence[CompleteTrail]
 def proven_ranges(
     reading: PartitionHistory, cursor: str, trails: Iterable[CompleteTrail], behind: Place | None
 ) -> Iterator[ProvenRange]:
-    """Yields the positions that the cursor acknowledged during `trails`, which have ended. A message there without a
-    record is lost, whatever happened to the audit records later. `cursor`: name of the subscription; `behind`:
-    positions up to it are unproven for another reason, and left out.
+    """Yields the ranges of positions that the cursor acknowledged during `trails`, which have ended. A message there
+    without a record is lost, whatever happened to the audit records later. `cursor`: name of the subscription;
+    `behind`: positions up to it are unproven for another reason, and left out; None: none are.
     """
     for trail in trails:
         marks = [one for one in reading.marks if one.subscription == cursor and trail.first <= one.taken <= trail.last]

@@ -50,7 +50,9 @@ class EventSource(DataSource):
         return EVENTS.spark(dated=True)
 
     def streamReader(self, schema: StructType) -> EventStream:  # noqa: ARG002, N802 - Spark's name
-        """Returns the reader of a stream. There is no reader for batch queries, because ingest needs none."""
+        """Returns the reader of a stream. Raises UsageError for an invalid option. There is no reader for batch
+        queries, because ingest needs none.
+        """
         given = CaseInsensitiveDict({name: text for name, text in self.options.items() if name.lower() not in _OWN})
         options = read_options(given, os.cpu_count() or 1, text_of_variable(NATIVE_VARIABLE))
         roles, policies = of_text(self.options["roles"]), policies_of_text(self.options["payloads"])
@@ -67,7 +69,7 @@ class EventSource(DataSource):
 
 class EventStream(PulsarStream):
     """Stream of events, with the offsets and splits of the Pulsar source. `roles`: by full name of the topic; `run`: id
-    of the ingest; `looks`: text of the option of that name; `policies`: payload policies by ground topic.
+    of the ingest; `looks`: text of the option `looks` (see EventSource); `policies`: payload policies by ground topic.
     """
 
     def __init__(

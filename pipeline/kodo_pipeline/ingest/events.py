@@ -48,7 +48,7 @@ _INT: Final = 2**31 - 1
 
 class TopicRole(NamedTuple):
     """Role of a topic in its topology: the columns of kodo_pipeline.landing.tables.EVENTS that are the same for all of
-    its messages, and `fair_by`, the property that names the tenant, None without one.
+    its messages, and `fair_by`, the property that names the tenant (`key`: the message key), None without one.
     """
 
     topic: str
@@ -59,8 +59,8 @@ class TopicRole(NamedTuple):
 
 
 def roles(expansion: Expansion) -> dict[str, TopicRole]:
-    """Returns the role of each topic that a topology has on the cluster, by the topic's full name. Topics of records
-    have the state `audit`.
+    """Returns the role of each topic that a topology has on the cluster, by the topic's full name. Topics of audit
+    records have the state `audit`.
     """
     grounds = expansion.topology.spec.topics
     return {

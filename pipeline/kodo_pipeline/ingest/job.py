@@ -104,8 +104,8 @@ class LandingResult:
 
 def present(request: IngestRequest) -> tuple[list[FamilyTopic], list[FamilyTopic]]:
     """Asks the cluster, and sorts the topics of a topology into (existing topics, absent topics), each in the order in
-    which their ends are fixed. By this order, a message that moves to another topic while the ends are fixed is still
-    read in that topic.
+    which an ingest fixes the position up to which it reads them. By this order, a message that moves to another topic
+    meanwhile is still read in that topic.
     """
     ordered = sorted(request.expansion.topics, key=lambda topic: _ORDER.index(topic.state))
     with closing(HttpAdmin(request.connection)) as admin:
@@ -199,8 +199,9 @@ class _Attempt(NamedTuple):
 
 
 def maintain_if_due(request: IngestRequest) -> None:
-    """Maintains the landing (merges small files) if enough batches have landed since the last maintenance. Does nothing
-    if the landing is in an object store and another process maintains it.
+    """Maintains the landing (merges small files, expires payloads) if enough batches or commits have been made since
+    the last maintenance (kodo_pipeline.upkeep.landing_maintenance.is_due). Stops without an error if another process
+    maintains it at the same time, which is possible in an object store.
     """
     landing = request.landing
     if is_due(landing.commits(), request.maintain_every):

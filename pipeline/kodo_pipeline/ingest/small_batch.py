@@ -29,9 +29,9 @@ _AT_ONCE: Final = 2  # splits: each has a connection of its own
 
 
 def plan_small(stream: EventStream, start: Offset, most: int) -> tuple[Offset, list[Split]] | None:
-    """Plans one batch with everything that is stored after `start`, and fixes the end of the stream. Returns (end,
-    splits), or None if the batch would have more than FEW_BYTES, or more than `most` bytes. Raises ClusterError if
-    messages have been deleted unread and the options are strict.
+    """Plans one batch with everything that is stored after `start`, and fixes the end of the stream there. Returns
+    (end, splits), without splits if nothing is new; None if the batch would have more than FEW_BYTES (4 MiB), or more
+    than `most` bytes. Raises ClusterError (K574) if messages may have been deleted unread and the options are strict.
     """
     stream.prepareForTriggerAvailableNow()
     end = stream.latestOffset(start, ReadAllAvailable())
@@ -40,9 +40,9 @@ def plan_small(stream: EventStream, start: Offset, most: int) -> tuple[Offset, l
 
 
 def write_splits(stream: EventStream, splits: Sequence[Split], folder: Storage, attempt: str) -> tuple[TableFiles, int]:
-    """Reads the splits, in two threads, and writes their events below `folder`, the folder of the table `events`.
-    Returns (files, bytes of the payloads). Raises KodoctlError if a split was not read in full and the options are
-    strict. `attempt`: folder of the files.
+    """Reads the splits, in two threads, and writes their events into files below `folder`, the folder of the table
+    `events`; no commit names the files yet. Returns (files, bytes of the payloads). Raises KodoctlError if a split was
+    not read in full and the options are strict. `attempt`: name of the folder of the files, in `folder`.
     """
     import pyarrow.compute as pc
 

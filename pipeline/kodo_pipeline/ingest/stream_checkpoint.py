@@ -34,7 +34,9 @@ class CheckpointBatch:
     commit: str
 
     def following(self, offset: Offset, at: int) -> CheckpointBatch:
-        """The next batch, which ends at `offset` and has the same settings. `at`: ms since the epoch."""
+        """The batch with the next number, which ends at `offset`, and has the same settings and text of `commits/N`.
+        `at`: its timestamp, ms since the epoch.
+        """
         return replace(self, number=self.number + 1, offset=offset, metadata={**self.metadata, "batchTimestampMs": at})
 
     def to_text(self) -> str:

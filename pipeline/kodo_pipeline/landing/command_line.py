@@ -23,8 +23,8 @@ def command_line(topology: str, environment: str | None, landing: str) -> str:
 
 
 def duration(option: str, text: str) -> int:
-    """Parses a duration such as `10s` to ms. `option`: name of the option, for the error. Raises UsageError if the text
-    is no duration, or for zero.
+    """Parses a duration such as `10s` to ms. `option`: name of the option, for the error. Raises UsageError (K804) if
+    the text is no duration, or if the duration is zero.
     """
     try:
         found = int(Duration.parse(text))

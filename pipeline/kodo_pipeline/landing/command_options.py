@@ -90,11 +90,11 @@ class LandedFlags:
 
 
 def landed_place(expansion: Expansion, landing: str, typed: str, *, messages: bool = False) -> Landing:
-    """Opens the landing of a topology below the folder or object store `landing`. `typed`: arguments of the command,
-    for hints.
+    """Opens the landing of a topology below the folder or object store `landing`. `typed`: arguments of the command, as
+    kodo_pipeline.landing.command_line.command_line makes them, for hints.
 
-    Raises UsageError if no ingest has ended there by itself; with `messages`, if no message has landed, whether or not
-    an ingest has ended. Raises KodoctlError if the landing cannot be read (K573, K584) or has topics of another
+    Raises UsageError (K801) if no ingest was completed there; with `messages`, if no message has landed, whether or not
+    an ingest was completed. Raises KodoctlError if the landing cannot be read (K573, K584) or has topics of another
     namespace (K590).
     """
     from kodo_pipeline.landing.landing_store import Landing, must_be_same_namespace, must_hold
@@ -161,7 +161,9 @@ class PipelineProgress:
         self.bar = bar or Bar(output)
 
     def line(self, event: str, text: str, **facts: Any) -> None:
-        """Prints one event: for people `text`, as JSON `event` with its facts."""
+        """Prints one event: for people `text` on standard error, else a JSON line on standard output with `event`, the
+        run's id and `facts`.
+        """
         if self.json:
             say(json.dumps({"event": event, "run": self.run, **facts}))
         else:

@@ -25,8 +25,9 @@ Change = Callable[["pa.RecordBatch"], "pa.RecordBatch"]
 
 def rewrite(table: LandingTable, files: Sequence[DataFile], attempt: str, change: Change | None = None) -> DataFile:
     """Writes the rows of `files` (one at least, all of one partition) into one new file and returns it; it counts when
-    a commit names it. `change`: called with each batch of rows, and may change rows or leave some out; None: the rows
-    stay as they are. If anything raises, an incomplete file stays in the folder, and no commit names it.
+    a commit names it. `attempt`: name of the folder for the new file, in the table's folder; `change`: called with each
+    batch of rows, and may change rows or leave some out; None: the rows stay as they are. If anything raises, an
+    incomplete file stays in the folder, and no commit names it.
     """
     made = PartFile(table.folder, table.table, attempt, files[0].partition)
     try:

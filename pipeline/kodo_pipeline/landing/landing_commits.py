@@ -185,7 +185,9 @@ def _last_batch(commit: LandingCommit) -> int:
 
 
 def is_history(commit: LandingCommit, known: Iterable[LandingCommit]) -> bool:
-    """True if `commit` is a batch that is already part of the merged old commits in `known`."""
+    """True if `commit` is of a batch that is already part of the merged old commits in `known`; False for a commit
+    without a batch.
+    """
     last = max((_last_batch(one) for one in known if one.run == HISTORY), default=-1)
     return commit.batch is not None and commit.batch <= last
 
@@ -247,22 +249,20 @@ def unlike_commits(
 
 
 def unfinished_runs(commits: Sequence[LandingCommit]) -> list[str]:
-    """Sorted ids of the ingests that began later than the last one that ended by itself: they were interrupted, or
-    still run.
-    """
+    """Sorted ids of the ingests that began later than the last completed one: they were interrupted, or still run."""
     read = read_at(commits)
     return sorted(one.run for one in commits if _begins(one) and one.at > read)
 
 
 def read_at(commits: Sequence[LandingCommit]) -> int:
-    """Start time of the last ingest that ended by itself, ms since the epoch; 0 if there is none."""
+    """Start time of the last completed ingest (one that has committed its end), ms since the epoch; 0 if there is none."""
     ended = {one.run.removesuffix(_END) for one in commits if one.facts.get("complete")}
     starts = [one.at for one in commits if _begins(one) and one.run in ended]
     return max([*starts, *(one.facts["read_at"] for one in commits if one.run == HISTORY)], default=0)
 
 
 def last_begin(commits: Iterable[LandingCommit]) -> int:
-    """Start time of the last ingest, whether it ended or not, ms since the epoch; 0 if there is none."""
+    """Start time of the last ingest, whether it was completed or not, ms since the epoch; 0 if there is none."""
     known = [
         one.facts["read_at"] if one.run == HISTORY else one.at for one in commits if one.run == HISTORY or _begins(one)
     ]
@@ -270,14 +270,14 @@ def last_begin(commits: Iterable[LandingCommit]) -> int:
 
 
 def last_reading(commits: Sequence[LandingCommit]) -> LandingCommit | None:
-    """Commit of the beginning of the last ingest that ended by itself; None if there is none."""
+    """Commit of the beginning of the last completed ingest; None if there is none."""
     read = read_at(commits)
     return next((one for one in commits if _begins(one) and one.at == read), None)
 
 
 def landed_namespace(commits: Sequence[LandingCommit]) -> NamespaceName | None:
-    """Namespace of the landed topics: that of the last ingest that ended by itself, else of the first one that began;
-    None if unknown.
+    """Namespace of the landed topics: that of the last completed ingest, else of the first ingest that began; None if
+    unknown.
     """
     begin = last_reading(commits) or next((one for one in commits if _begins(one)), None)
     topics = begin.facts.get("topics") if begin else None

@@ -44,10 +44,10 @@ class ConversionResult:
 
 
 def convert(landing: Landing, report: Callable[[LandingCommit], None]) -> ConversionResult:
-    """Converts the landing: manifests of a former kodoctl into commits, and columns that its Delta tables lack are
-    added. Calls `report` with each commit of a manifest, also those of an earlier call, but not with rollups, which are
-    left out. Raises UsageError if there is nothing to convert, KodoctlError for a damaged landing, LockedError while an
-    ingest or another conversion has the lock.
+    """Converts the landing: turns manifests of a former kodoctl into commits, and adds the columns that its Delta
+    tables lack. Calls `report` with the commit of each manifest, also if an earlier call that was killed has made it,
+    but not for rollups, which are not converted. Raises UsageError (K801) if there is nothing to convert, KodoctlError
+    for a damaged landing, LockedError while an ingest or another conversion has the lock.
     """
     with landing.alone() if landing.root.exists() else nullcontext(True) as alone:
         added = {table.name: names for table in _TABLES if (names := landing.table(table).add_columns())}

@@ -103,7 +103,7 @@ class Landing:
         return self.root / "_checkpoint"
 
     def work(self, run: str) -> Storage:
-        """Folder in which a run stores its coverage records until they are committed."""
+        """Folder in which an ingest (`run`: its id) stores its coverage records until they are committed."""
         return self.root / "_work" / run / "coverage"
 
     def commits(self, *, former: bool = False) -> list[LandingCommit]:
@@ -412,8 +412,8 @@ def _is_old(name: str) -> bool:
 
 
 def must_hold(landing: Landing, typed: str, *, messages: bool = False) -> None:
-    """Raises UsageError (K801) if no ingest has ended by itself; with `messages`, if no message has landed, whether or
-    not an ingest has ended: a mistyped --landing or --env must not look like an empty cluster. `typed`: result of
+    """Raises UsageError (K801) if no ingest was completed; with `messages`, if no message has landed, whether or not an
+    ingest was completed: a mistyped --landing or --env must not look like an empty cluster. `typed`: result of
     kodo_pipeline.landing.command_line.command_line, for hints. Starts no Spark, creates no folder.
     """
     commits = landing.commits()

@@ -34,7 +34,7 @@ MASK: Final = "***"
 @dataclass(frozen=True, slots=True)
 class PayloadPolicy:
     """Payload policy of one ground topic. `keep`: ms after which payloads are removed, None: never, 0: they do not
-    land. `mask`: JSON paths whose values are replaced.
+    land. `mask`: JSON paths whose values are replaced by "***".
     """
 
     keep: int | None = None
@@ -42,7 +42,9 @@ class PayloadPolicy:
 
 
 def payload_policies(expansion: Expansion) -> dict[str, PayloadPolicy]:
-    """Payload policies by ground topic. Ground topics that keep their payloads for ever and mask nothing are left out."""
+    """Payload policies by name of the ground topic. Ground topics that keep their payloads for ever and mask nothing
+    are left out.
+    """
     spec = expansion.topology.spec
     found = {}
     for name, ground in spec.topics.items():
@@ -81,9 +83,9 @@ def apply_policy(rows: pa.RecordBatch, policy: PayloadPolicy | None) -> pa.Recor
 
 
 def without_payloads(rows: pa.RecordBatch, chosen: Sequence[bool], word: str) -> pa.RecordBatch:
-    """Returns the rows with the payloads of the `chosen` ones (True or False for each row) replaced by null, their
-    payload state by `word`, and a digest of the removed payload added where there is none. Rows without a payload stay
-    unchanged.
+    """Returns the rows with the payloads of the `chosen` ones (True or False for each row) replaced by null. In these
+    rows the column `payload_state` becomes `word`, and a digest of the removed payload is added if there is none. Rows
+    without a payload stay unchanged.
     """
     payloads = rows.column("payload").to_pylist()
     gone = [chosen[at] and one is not None for at, one in enumerate(payloads)]

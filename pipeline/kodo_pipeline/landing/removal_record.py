@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RemovedTotals:
-    """Counts over removed rows. `messages`, `records`: numbers of rows; `newest`: publish time of the newest message in
-    ms; `unnumbered`: first hops without a producer's sequence number; `meant`: first hops that are addressed to one
-    subscription, by (topic, subscription).
+    """Counts over removed rows. `messages`, `records`: numbers of removed messages and audit records; `newest`: publish
+    time of the newest message in ms, None without messages; `unnumbered`: number of messages on a ready topic at hop 0,
+    except recalled ones, that have no sequence number of a producer; `meant`: number of such messages that are
+    addressed to one subscription, by (full name of the topic, subscription).
     """
 
     messages: int = 0

@@ -81,15 +81,15 @@ class PartFile:
 
 
 class PartitionDays:
-    """Values of the column `date` for the rows that one writer gives a table. The table's `days` limits the number of
-    days over all calls: days that come after so many others are null.
+    """Computes the column `date` for the rows that one writer writes to a table, when it is called. The table's `days`
+    limits the number of different days over all calls: after so many, each further day becomes null.
     """
 
     def __init__(self, table: Table) -> None:
         self._most, self._days = table.days, set[date]()
 
     def __call__(self, moments: pa.Array) -> pa.Array:
-        """The day of each moment; null if it is beyond the number of days."""
+        """Returns the day (UTC) of each moment; null for a day beyond the maximum number of days."""
         import pyarrow as pa
         import pyarrow.compute as pc
 

@@ -71,12 +71,13 @@ def slips(
     *,
     whole: bool,
 ) -> DataFrame:
-    """Makes a row for each dead letter that its holder has not acknowledged: position, `chosen` (by the condition),
-    `settled` (the recall ledger has it), `key`, `mark` (recall id of an earlier recall) and `published` (ms). Chosen
-    ones also have the columns of `facts_of_chosen`.
+    """Makes a row for each dead letter in `messages` that the holder (the subscription that retains dead letters) has
+    not acknowledged: position, `chosen` (by the condition), `settled` (its recall id is in `booked`), `key`, `mark`
+    (recall id in its headers, of an earlier recall) and `published` (ms). Chosen ones also have the columns of
+    `facts_of_chosen`, which are null for all others.
 
-    `unacknowledged`: rows of kodo_pipeline.recall.unacknowledged.join_rows; `booked`: recall ids of settled letters;
-    `whole`: with the whole payload.
+    `unacknowledged`: rows of kodo_pipeline.recall.unacknowledged.join_rows; `booked`: recall ids of letters that are
+    settled by the recall ledger; `whole`: with the whole payload.
     """
     at = ("partition", "ledger", "entry", "batch_index")
     marked = messages.select("*", F.floor(F.col("entry") / STRIDE).alias("stride"))
@@ -175,7 +176,9 @@ def _row(names: Sequence[str], raw: Sequence[str], values: Sequence[Any]) -> dic
 
 
 def letter_of_row(row: Mapping[str, Any], fair_by: str | None) -> DeadLetter:
-    """Makes a DeadLetter of a row with the columns `_RAW`. `publish_ts` and `event_ts` are ms since the epoch."""
+    """Makes a DeadLetter of a row with the columns of the Pulsar source that a condition can read (`_RAW`).
+    `publish_ts` and `event_ts` are ms since the epoch, None becomes 0.
+    """
     properties, key = dict(row["properties"] or ()), row["key"] or ""
     place = Position(row["partition"], row["ledger"], row["entry"], row["batch_index"])
     return DeadLetter(

@@ -45,8 +45,8 @@ def has_payload(payload: bytes | None, size: int | None, state: str | None = Non
 
 def exclusion_reason(row: Mapping[str, Any]) -> ExclusionReason | None:
     """Reason why a lost message cannot be sent, None if it can. `row`: `why`: its cause in the audit; `landed`: whether
-    the landing has it; `head`, `landed_size`, `payload_state`: its payload there, see has_payload; `readable`:
-    whether it can be sent on unchanged.
+    the landing has it; `head`, `landed_size`, `payload_state`: first byte, size and state of its payload there, as
+    `has_payload` takes them; `readable`: whether it can be sent on unchanged.
     """
     if row["why"] in _MOVED_ON:
         return ExclusionReason.MOVED_ON
@@ -57,9 +57,9 @@ def exclusion_reason(row: Mapping[str, Any]) -> ExclusionReason | None:
 
 def moved_properties(source: Mapping[str, Any], move: Mapping[str, Any]) -> dict[str, str]:
     """Properties that a message had after a move, rebuilt approximately. `source`: row in `events` of the message
-    before the move, with `published` (ms); `move`: audit record of the move. The move sets the hop, and the origin if
-    it is missing, adds the reason, the error and for a dead letter the level in which it died, and removes the
-    subscription that the message is for; the attempts are those before the move.
+    before the move, with `published` (ms); `move`: audit record of the move. The move adds one to the hop, sets the
+    origin if it is missing, adds the reason, the error and for a dead letter the level in which it died, and removes
+    the property that addresses the message to one subscription; the attempts are those before the move.
     """
     found = dict(source["properties"] or ())
     found.setdefault(headers.ORIGIN_ID, source["id"])
@@ -77,8 +77,8 @@ def moved_properties(source: Mapping[str, Any], move: Mapping[str, Any]) -> dict
 
 
 def lost_messages(plan: RecallPlan, cluster: RecallCluster, signer: Signer | None) -> LandedMessages:
-    """Opens the source of the messages of a plan of lost messages. Raises UsageError if the landing that the plan names
-    has no finished run.
+    """Opens the source of the messages of a plan of lost messages. Raises UsageError if no ingest was completed in the
+    landing that the plan names.
     """
     from kodo_pipeline.landing.landing_store import Landing, must_hold
 
@@ -105,8 +105,8 @@ class LandedMessages:
 
     def open(self, stack: ExitStack, positions: Collection[Position]) -> list[int]:
         """Chooses `positions` for `messages`, and returns their partition numbers, sorted. The first call takes the
-        lane's lock until its `stack` closes. Raises LockedError if another attempt keeps the lock for 15 s,
-        ClusterError.
+        lane's lock, and `stack` releases it when it closes. Raises LockedError if another attempt keeps the lock for 15
+        s, ClusterError for any other failure of the cluster.
         """
         if not self._locked:
             part = partition_name(self._plan.source_topic, partition_numbers(self._plan.source_partitions)[0])

@@ -28,8 +28,8 @@ _MOVE: Final = ("reason", "error", "event")
 
 
 def lanes_of(audited: AuditResult, statuses: Collection[MessageStatus]) -> dict[tuple[str, str], int]:
-    """Number of places with one of the statuses, by (full name of the topic that lost them, subscription). Runs a
-    query.
+    """Number of lost or unproved messages with one of the statuses, by (full name of the topic that lost them,
+    subscription). Runs a query.
     """
     found = _wanted_findings(audited, statuses).groupBy("msg_topic", "subscription").agg(F.count("*").alias("messages"))
     return {(row["msg_topic"], row["subscription"]): row["messages"] for row in found.collect()}
@@ -43,15 +43,16 @@ def _wanted_findings(audited: AuditResult, statuses: Collection[MessageStatus]) 
 @dataclass(frozen=True)
 class LostMessageSelector:
     """Selector of messages for a plan of lost messages, from one audit (implements kodoctl.recall.recall_planner.Fill).
-    `statuses`: statuses of messages to choose.
+    `statuses`: audit statuses of the messages to choose.
     """
 
     audited: AuditResult
     statuses: Collection[MessageStatus]
 
     def __call__(self, asked: SelectionRequest, selection: LetterSelection) -> None:
-        """Passes every such message of the lane to `selection`, in order of position: as a candidate, or with the
-        reason why it is left out.
+        """Passes every message of the lane that has one of `statuses` to `selection`, in order of position: as a
+        candidate, with the result of the condition, or with the reason why it is left out. Counts them in
+        `selection.read`.
         """
         for row in self._rows(asked).toLocalIterator():
             selection.read += 1

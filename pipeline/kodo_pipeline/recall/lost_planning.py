@@ -45,7 +45,8 @@ def choose_lost(
 ) -> None:
     """Audits the landing, and makes a plan for the lane of `choice`, or for each lane that lost messages, of the topic
     and subscription that `asked` names ("": all); if both are named and no lane lost any, one empty plan. Writes the
-    plans to their files and prints them, as JSON in one document `{"plans": […]}`. Sends nothing. Raises KodoctlError.
+    plans to their files and prints them as text, or, if `output` is JSON, as one document `{"plans": […]}`. Sends
+    nothing. Raises KodoctlError.
     """
     if asked.to is not None:
         detail = "--to: a lost message goes back to where it was lost; leave out --to"

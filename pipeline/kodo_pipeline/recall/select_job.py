@@ -47,8 +47,9 @@ class DeadLetterSelector:
     unseen: int = field(default=0, init=False)
 
     def __call__(self, asked: SelectionRequest, selection: LetterSelection) -> None:
-        """Counts the dead letters in `selection.read`, and passes those that the condition chooses, or that a recall
-        settled or sent before, to `selection` in order of position. Starts Spark. Raises KodoctlError.
+        """Passes the dead letters that the condition chooses, or that a recall settled or sent before, to `selection`
+        in order of position, and sets `selection.read` to the number of all unacknowledged dead letters that were read.
+        Starts Spark. Raises KodoctlError.
         """
         from pyspark.errors import PySparkException
 
@@ -131,8 +132,8 @@ def _keeping(session: Session, family: RecallSource) -> _HeldRanges:
 
 @dataclass(frozen=True)
 class CandidateRow(DeadLetter):
-    """A dead letter with a part of its payload or none; the rest that a plan needs is in its row. `fingerprint`: digest
-    of the whole payload; `length`: its size in bytes; `is_text`: the whole payload is text.
+    """A dead letter whose `payload` is the beginning of its payload, all of it, or None. Facts about the whole payload
+    come from its row: `fingerprint`: digest; `length`: size in bytes; `is_text`: the whole payload is text.
     """
 
     fingerprint: str = ""
@@ -156,15 +157,18 @@ class CandidateRow(DeadLetter):
 
 
 def slip_of(row: Row, family: RecallSource) -> CandidateRow:
-    """Makes a CandidateRow of a row of kodo_pipeline.recall.dead_letter_rows.slips."""
+    """Makes a CandidateRow of a row of kodo_pipeline.recall.dead_letter_rows.slips. If the letter was not chosen, it
+    has no payload, and no properties except the recall id.
+    """
     properties = row["properties"] or ({headers.RECALL: row["mark"]} if row["mark"] is not None else {})
     place = Position(row["partition"], row["ledger"], row["entry"], row["batch_index"])
     return candidate_of(row, family, place, properties)
 
 
 def candidate_of(row: Row, family: RecallSource, place: Position, properties: dict[str, str]) -> CandidateRow:
-    """Makes a CandidateRow at `place` of a row with the columns of kodo_pipeline.recall.dead_letter_rows.facts_of_chosen,
-    `key` and `published`, whose properties the caller has decided.
+    """Makes a CandidateRow at `place` of a row with the columns of
+    kodo_pipeline.recall.dead_letter_rows.facts_of_chosen, `key` and `published` (ms). `properties`: those of the
+    message, which the caller has decided.
     """
     key = row["key"] or ""
     return CandidateRow(

@@ -48,9 +48,10 @@ _REPORTS: Final = "crew bigint, report string"
 
 @dataclass(frozen=True, slots=True)
 class SendTask:
-    """Work of one Spark task. `plan`: has only the letters of the task's lanes; `per_second`: the task's share of the
-    rate, in letters; `keys`: signing keys, None: headers are not signed; `largest`, `compression`: see
-    kodoctl.recall.cluster.RecallCluster; `booked`: see kodoctl.recall.send.plan_ledger.PlanLedger.
+    """Work of one Spark task. `plan`: has only the letters (dead letters) of the task's lanes; `per_second`: the task's
+    share of the rate, in letters; `who`: the user, for the ledger; `keys`: signing keys, None: headers are not signed;
+    `largest`, `compression`: see kodoctl.recall.cluster.RecallCluster; `booked`: see
+    kodoctl.recall.send.plan_ledger.PlanLedger.
     """
 
     plan: RecallPlan
@@ -107,9 +108,10 @@ class ParallelSender:
     def __call__(
         self, plan: RecallPlan, lanes: Collection[int], without: Container[Position], booked: Mapping[str, int]
     ) -> int:
-        """Sends the letters for `lanes` (numbers of partitions), except those in `without`. Returns, when all tasks have
-        ended, the number of letters that the broker dropped because it had stored them before; after an interruption 0,
-        at once. What was sent is in the ledger. Raises KodoctlError.
+        """Sends the plan's letters for `lanes` (indices into the plan's lanes, which are target partitions), except
+        those at the positions `without`. Returns, when all tasks have ended, the number of letters that the broker
+        dropped because it had stored them before; after an interruption 0, at once. The recall ledger has all that was
+        sent. `booked`: see kodoctl.recall.send.plan_ledger.PlanLedger. Raises KodoctlError.
         """
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException

@@ -40,8 +40,8 @@ class ExclusiveLevel:
 def exclusive_levels(
     expansion: Expansion, given: Sequence[str], places: Sequence[SubscriptionRoutes]
 ) -> list[ExclusiveLevel]:
-    """Chooses for each TOPIC/TENANT in `given` the first free level of S1 to S3, then of L2 to L8. Raises UsageError
-    that names every problem.
+    """Chooses for each TOPIC/TENANT in `given` the first level that the topic does not have yet, of S1 to S3, then of
+    L2 to L8. Raises UsageError (K803) that names every problem. `places`: routes of all movable subscriptions.
     """
     topics = dict(expansion.topology.spec.topics)
     found: list[ExclusiveLevel] = []
@@ -108,8 +108,9 @@ def released_routes(
 def tenant_figures(
     one: ExclusiveLevel, found: Mapping[Key, Sequence[SlotWindow]], width: int
 ) -> tuple[TenantShare, ...]:
-    """Load of the tenant on each subscription of its topic that has records, rounded to four digits. A late run counts in
-    each window in which its message waited longer than the goal. `width`: width of a window in ms.
+    """Load of the tenant on each subscription of its topic that has records, over the newest 12 windows, rounded to
+    four digits. A late run counts in each window in which its message waited longer than the goal. `found`: windows by
+    (topic, subscription); `width`: width of a window in ms.
     """
     figures = []
     for (topic, subscription), windows in found.items():

@@ -44,9 +44,10 @@ class TenantLoad:
 
 @dataclass(frozen=True, slots=True)
 class LoadWindow:
-    """One window of a subscription. `at`: its start, ms since the epoch; `volume`: messages of all `active` tenants
-    together; `tenants`: load by tenant, at least of tenants with an eighth of the messages (CALM) or more, and of
-    tenants that routes move; `done`, `late`: messages of all tenants that are not in `tenants`.
+    """One window of a subscription. `at`: its start, ms since the epoch; `volume`: number of messages that arrived, of
+    all tenants; `active`: number of tenants that these are of; `tenants`: load by tenant, at least of tenants with an
+    eighth of the messages (CALM) or more, and of tenants that routes move; `done`, `late`: messages of all tenants that
+    are not in `tenants`, as in TenantLoad.
     """
 
     at: int
@@ -99,8 +100,9 @@ class LevelMove:
 
 
 def recommend_moves(case: SubscriptionWindows) -> list[LevelMove]:
-    """Recommends moves for one subscription: first tenants that leave their level, the most harmful one first, then
-    tenants that return to L1. Nobody returns unless windows are known as far back as the newest RECENT (12).
+    """Recommends moves for one subscription: first of noisy tenants to the next level below, the most harmful one
+    first, then of calm tenants back to L1, by name. No tenant returns unless the known windows reach back over the
+    newest RECENT (12); without windows there are no moves.
     """
     if not case.slices:
         return []
@@ -137,7 +139,9 @@ def without_contrast(case: SubscriptionWindows, moves: Iterable[LevelMove]) -> l
 
 
 def is_noisy(tenant: str, one: LoadWindow) -> bool:
-    """True if the tenant is loud in the window, as the module's docstring defines it."""
+    """True if the tenant is loud in the window: it sent at least a quarter of all messages, at least 100, and at least
+    twice an equal share, and another tenant sent some too.
+    """
     load = one.tenants.get(tenant)
     if load is None or load.volume < LEAST or one.active < 2:
         return False
@@ -145,8 +149,8 @@ def is_noisy(tenant: str, one: LoadWindow) -> bool:
 
 
 def is_degraded(one: LoadWindow) -> bool:
-    """True if tenants that are not loud were harmed in the window, as the module's docstring defines it. False if they
-    had fewer than 20 (JUDGED) messages done.
+    """True if tenants that are not loud (`is_noisy`) were harmed in the window: more than 5 % (LATE) of their done
+    messages were done later than the goal. False if they had fewer than 20 (JUDGED) messages done.
     """
     done, late = _others(one)
     return done >= JUDGED and late > LATE * done

@@ -26,8 +26,9 @@ _HANG: Final = 2  # column at which folded lines go on, at least
 
 
 def lines(document: RecommendationDocument) -> Iterator[Line]:
-    """Yields the recommendations as text, without the patch, which must be printed unchanged. No line begins with a
-    word from a name, because `git apply` may read both and finds patches by the beginnings of lines.
+    """Yields the recommendations as text, without the patch, which must be printed unchanged. Lines that are folded go
+    on indented, so that no line begins with a word from the name of a tenant: `git apply` may read the text as well,
+    and finds patches by the beginnings of lines.
     """
     return (replace(line, hang=max(_HANG, line.hang or 0)) for line in _lines(document))
 

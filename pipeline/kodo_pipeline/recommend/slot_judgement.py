@@ -82,7 +82,9 @@ class SlotAdvice:
 
 
 def slot_query(expansion: Expansion, width: int, goals: Goals, places: Sequence[SubscriptionRoutes]) -> SlotQuery:
-    """Makes the query for the slot use of all audited subscriptions, in windows of `width` ms."""
+    """Makes the query for the slot use of all audited subscriptions (`audit` in the file), in windows of `width` ms.
+    `places`: name the tenants that routes have promoted.
+    """
     audited = [
         (topic, name)
         for topic, ground in expansion.topology.spec.topics.items()

@@ -150,7 +150,8 @@ class Text:
 
     def put(self, path: Path, key: str, value: str) -> None:
         """Records an edit that sets the key at `path` to a value on one line, whether the key exists or not. Raises
-        CannotPatchError if the present value is written over several lines, or as `set_key`.
+        CannotPatchError if the present value is written over several lines, or if the key is new and `path` has no
+        keys.
         """
         there = self.find((*path, key))
         if there is None:
@@ -331,8 +332,8 @@ def _diff(name: str, before: str, after: str) -> Iterator[str]:
 
 
 def apply_diff(text: str, diff: str) -> str:
-    """Applies a unified diff of one file to its text. Lines outside of hunks are ignored, and so is the name of the
-    file. Raises CannotPatchError if the diff was made of another text, or has no hunk.
+    """Applies a unified diff of one file to its text, and returns the new text. Lines outside of hunks are ignored, and
+    so is the name of the file. Raises CannotPatchError if the diff was made of another text, or has no hunk.
     """
     old, made, at = _LINE.findall(text), list[str](), 0
     lines = _LINE.findall(diff)

@@ -47,10 +47,10 @@ NOTHING: Final[TrafficCounts] = {"arrivals": 0, "done": 0, "failed": 0, "over_li
 class Facts:
     """Input of a report. Durations are ms, times are ms since the epoch.
 
-    `waiting`, `groups`, `failures` and `points`: rows of kodo_pipeline.report.report_tables; `failures` are the most
-    frequent ones of `failed` in all; `points` are windows of `width`. `past`, `future`, `impossible_ages`: see
-    kodo_pipeline.report.report_document. `sent`: messages sent, by (ground topic, tenant), for the tenants of
-    `counted`; a tenant that is missing sent none.
+    `waiting`, `groups`, `failures` and `points`: rows of kodo_pipeline.report.report_tables; `failures`: the most
+    frequent groups of failures, `failed`: number of all failures; `points`: windows of `width` ms. `past`, `future`,
+    `impossible_ages`: see kodo_pipeline.report.report_document. `sent`: messages sent, by (ground topic, tenant), for
+    the tenants of `counted`; a tenant that is missing sent none.
     """
 
     audit: AuditDocument
@@ -118,7 +118,9 @@ def fitting(span: int) -> int:
 
 
 def coarser(span: int, width: int) -> int:
-    """Width (ms) of windows for a chart of `span` ms, a multiple of `width`, the width of the counted windows."""
+    """Width (ms) of windows for a chart of `span` ms: the largest multiple of `width` (the width of the counted
+    windows) that is not above `fitting(span)`, but `width` at least.
+    """
     wanted = max(width, fitting(span))
     return wanted - wanted % width
 
@@ -154,7 +156,7 @@ def _latency(lane: LaneCounts) -> LaneLatency:
 
 
 def _waiting(rows: Iterable[Row]) -> list[WaitingLane]:
-    """Sums the partitions of each lane into one row. Its median is that of the partition with most messages."""
+    """Sums the rows of each lane into one. Its median is that of the row with most messages."""
     lanes: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         lanes.setdefault((row["topic"], row["subscription"], row["level"], row["state"]), []).append(row)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 class RollupTables(NamedTuple):
     """Counted tables, as those of `kodoctl pipeline rollup`, but several rows may have the same key. `width`: width of
-    a window in ms; `bounds`: time span of the charts; `failures`: counts, none of a failure twice.
+    a window in ms; `bounds`: time span of the charts; `failures`: rows in which each failure is counted once.
     """
 
     rollup: DataFrame
@@ -57,8 +57,8 @@ class RollupTables(NamedTuple):
 def gather(
     spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str, keys: Secret | None
 ) -> Facts:
-    """Audits a landing, and computes everything that a report shows. Writes nothing. `keys`: see
-    kodo_pipeline.audit.job.classify_landing.
+    """Audits a landing, and computes everything that a report shows. Writes nothing. `ledger`: address of the recall
+    ledger; `keys`: keys with which producers sign, None: none are known.
     """
     inputs = load_inputs(spark, landing, expansion, admin, ledger, keys)
     with judged_landing(spark, landing, inputs, AuditOptions("", is_read_only=True)) as judged:
@@ -112,8 +112,9 @@ def _waiting(found: AuditResult, audit: AuditDocument, since: int) -> list[dict[
 @contextmanager
 def counts(spark: SparkSession, landing: Landing, audited: LandedTables | None = None) -> Iterator[RollupTables]:
     """Context with the counts for a report: those of the last `rollup`, if it includes everything that landed and its
-    windows are narrow enough. Otherwise they are computed from `audited` (None: from the landing) and not stored. If an
-    older kodoctl made the last `rollup`, the counts that it lacks are computed.
+    windows are narrow enough for a chart (at most as wide as `fitting` says). Otherwise they are computed from
+    `audited` (None: from the landing) and not stored. If an older kodoctl made the last `rollup`, the counts that it
+    lacks are computed.
     """
     snapshot = landing.snapshot(EVENTS, TRANSITIONS, CURSORS, *COUNTED)
     bounds = time_bounds(landing, snapshot)

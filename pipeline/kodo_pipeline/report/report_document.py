@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 class WaitingLane(TypedDict):
     """Waiting messages, or dead letters, of a lane. `overdue`: number that has waited longer than any delay in the
-    file; `oldest_ms`, `median_ms`: ages, the median that of the partition with most messages.
+    file; `oldest_ms`, `median_ms`: age of the oldest message, and median of the ages.
     """
 
     topic: str
@@ -120,9 +120,10 @@ class Advice(TypedDict):
 
 
 class ReportDocument(TypedDict):
-    """A report as JSON. `read_at`: time at which the last complete ingest read the cursors; `since`, `until`: bounds of
-    the counted windows; all in ms since the epoch, 0 if there is none. `impossible_ages`: number of done messages that
-    are older, by their publish time, than their topic, so that no percentile includes them.
+    """A report as JSON. `read_at`: time at which the last completed ingest read the cursors; `since`, `until`: bounds
+    of the counted windows; all in ms since the epoch. `read_at` and `since` are 0 if there is none. `impossible_ages`:
+    number of done messages with an age (by publish time, which the sender chooses) that is longer than the time in
+    which messages can have been stored, so that no percentile includes them.
     """
 
     format_version: int

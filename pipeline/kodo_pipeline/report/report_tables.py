@@ -96,9 +96,9 @@ def sent_by(sent: DataFrame, tenants: Sequence[tuple[str, str | None]]) -> dict[
 
 def groups(sent: DataFrame) -> list[Row]:
     """Sums messages sent by noisy tenants and by all others: a dict (topic, noisy, names, tenants, arrivals) for each
-    topic and value of `noisy` that occurs. A tenant is `noisy` if it is loud over the whole time, as
-    kodo_pipeline.recommend.noisy_neighbours defines it for a window. `names`: the noisy tenants in no order, [] for the
-    others; `tenants`: number of tenants; `arrivals`: messages in the table `sent`.
+    topic and value of `noisy` that occurs. A tenant is `noisy` if it sent, over the whole time, at least a quarter of
+    the topic's messages, at least 100, and at least twice an equal share. `names`: the noisy tenants in no order, []
+    for the others; `tenants`: number of tenants; `arrivals`: messages in the table `sent`.
     """
     by_topic = Window.partitionBy("topic")
     many = F.col("arrivals") >= F.greatest(F.lit(LOUD), TIMES / F.col("tenants")) * F.col("total")
@@ -116,8 +116,8 @@ def groups(sent: DataFrame) -> list[Row]:
 
 
 def with_latencies(groups: Sequence[Row], late: Histograms) -> list[Row]:
-    """Adds `latency_ms` (percentiles, None if nothing was done) to `groups`. `late`: histograms that include all noisy
-    tenants.
+    """Returns `groups` with `latency_ms` added: percentiles (p50, p95, p99) of the time until done, None if nothing was
+    done. `late`: histograms that include all noisy tenants.
     """
     names = {group["topic"]: group["names"] for group in groups if group["noisy"]}
 
@@ -132,7 +132,9 @@ def with_latencies(groups: Sequence[Row], late: Histograms) -> list[Row]:
 
 
 class Traffic(NamedTuple):
-    """Counts of windows in which something happened (`points`), and of everything before and after the bounds of time."""
+    """Counts of windows in which something happened (`points`, in order of time), and sums of everything before
+    (`past`) and after (`future`) the bounds of time.
+    """
 
     points: list[TrafficPoint]
     past: TrafficCounts

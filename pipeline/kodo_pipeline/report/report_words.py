@@ -247,8 +247,9 @@ def safe_name(text: str | None, limit: int = NAME) -> str:
 
 
 def tenant_name(tenant: str | None, limit: int = NAME) -> str:
-    """Name of a tenant in a sentence, as `safe_name` makes it, or the messages without a tenant, or without one that can
-    be read. A tenant that really has the name of these is counted among them everywhere. None: a forged record.
+    """Words for a tenant in a sentence: its name as `safe_name` makes it; "messages without a tenant" for `(none)`
+    (NOBODY), an empty text or None, which only a forged record has; "messages whose tenant cannot be read" for
+    `(unknown)` (UNKNOWN). A tenant that really has one of these names is counted among such messages everywhere.
     """
     if tenant == UNKNOWN:
         return "messages whose tenant cannot be read"

@@ -114,7 +114,8 @@ _KEYS: Final = LATENCIES.names[:-2]
 
 def small_counts(detailed: pa.Table) -> dict[Table, pa.Table]:
     """Sums up `detailed`, the result of kodo_pipeline.rollup.transforms.detailed_counts, to the rows of each counted
-    table of windows. Arrow does it, because for few rows Spark takes longer to plan a query for each table.
+    table of windows (ROLLUP, LATENCIES, SENT), and returns these by table. Arrow does it, because for few rows Spark
+    takes longer to plan a query for each table.
     """
     import pyarrow.compute as pc
 

@@ -21,8 +21,8 @@ _COLUMNS: Final = (*_KEYS, "reason")
 
 
 def failed_records(transitions: DataFrame) -> DataFrame:
-    """Keeps the audit records of failed handler runs, whose `rule` is one of FAILED. Records without a plausible date
-    are left out.
+    """Keeps the audit records of failed handler runs, whose `rule` is one of FAILED (retrying, escalated, backup,
+    dead). Records with a time before 1970 or after LATEST are left out.
     """
     return transitions.where(F.col("rule").isin(*FAILED)).where(is_dated("at_ts"))
 

@@ -94,7 +94,7 @@ class RollupScope:
 @dataclass(frozen=True, slots=True)
 class RollupResult:
     """Result of a run. `window`: width in ms; `batches`: number of batches with messages that it counted; `days`: days
-    (such as 2026-01-31) that were counted again.
+    (such as 2026-01-31) of which it counted all rows, in order.
     """
 
     window: int

@@ -29,7 +29,9 @@ class Histograms:
 
     @classmethod
     def of(cls, lanes: Iterable[tuple[Any, ...]], tenants: Iterable[tuple[Any, ...]]) -> Self:
-        """Makes the histograms from rows (key, bucket, messages)."""
+        """Makes the histograms from rows (key, bucket, messages); rows of one key and bucket are added, and rows
+        without a bucket ignored.
+        """
         return cls(_by_key(lanes), _by_key(tenants))
 
     @property

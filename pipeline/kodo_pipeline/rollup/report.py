@@ -65,7 +65,7 @@ def document(
         "format_version": FORMAT_VERSION,
         "window_ms": window,
         "since": since,
-        "until": until + window,
+        "until": until + window if kept_rows else 0,
         "windows": kept_rows,
         "impossible_windows": impossible,
         "lanes": [

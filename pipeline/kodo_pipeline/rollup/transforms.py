@@ -25,9 +25,10 @@ _SENT: Final = "state = 'ready' AND hop = 0 AND recall IS NULL AND seq_high IS N
 
 
 def rollup(events: DataFrame, transitions: DataFrame, *, window: str, topics: DataFrame | None = None) -> DataFrame:
-    """Counts events by window: (KEYS, COUNTS), a row for each key with counts that are not all 0. `window`: such as `5
-    minutes`. On ready topics, which every subscription reads, arrivals are counted once, with `subscription` null.
-    `topics`: (msg_topic, level, state) of all topics, needed if `events` may lack some.
+    """Counts events by window: (KEYS, COUNTS), a row for each key that occurs. KEYS are window_ts, topic, subscription,
+    level, state and tenant. `window`: such as `5 minutes`. On ready topics, which every subscription reads, arrivals
+    are counted once, with `subscription` null. `topics`: (msg_topic, level, state) of all topics, needed if `events`
+    may lack some.
 
     `failed`: handler runs after which the message left its lane; `over_limit`: messages that were moved to wait because
     of a limit or at the handler's request; `rerouted`: messages moved for any reason; `retries`: arrivals that had been

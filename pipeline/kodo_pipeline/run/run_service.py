@@ -44,9 +44,10 @@ def serve(
     address: tuple[str, int | None],
     timeout: int = RUN_TIMEOUT,
 ) -> None:
-    """Runs the topologies repeatedly until a signal, and blocks. `interval`, `timeout`: ms; `address`: host and port,
-    port None: no HTTP. Raises KodoctlError for errors before the first run; a later run that fails is reported, and the
-    next one tries again.
+    """Runs the topologies repeatedly until a signal, and blocks until then. `interval`: ms between the starts of two
+    runs; `timeout`: ms without progress after which a run is cancelled; `address`: host and port, port None: no HTTP.
+    Raises KodoctlError for errors before the first run; a later run that fails is reported, and the next one tries
+    again.
     """
     from kodo_pipeline.evidence.audit_evidence import MessageStatus
 

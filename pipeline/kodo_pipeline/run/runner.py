@@ -215,7 +215,8 @@ class Runner:
 
     def run(self, spark: Session, expansion: Expansion, *, several: bool) -> int:
         """Runs a topology, prints the result, and returns the exit code: that of a loss, else of a reported error, else
-        of the audit. `several`: first prints the name of the topology.
+        of the audit. An error before the verdict that is not a KodoctlError is raised; every other one is reported.
+        `several`: first prints the name of the topology.
         """
         from kodo_pipeline.audit.report import EXIT_CODES
         from kodo_pipeline.audit.verdict import Outcome

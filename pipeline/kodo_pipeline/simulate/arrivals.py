@@ -30,11 +30,13 @@ _STATES: Final = ("retrying", "pending", "blocking")
 def arrivals(
     events: DataFrame, transitions: DataFrame, *, topic: str, subscription: str, properties: Sequence[str], newest: int
 ) -> DataFrame:
-    """The `newest` messages of all levels, oldest first: (COLUMNS). Marks, recalled messages and messages for other
-    subscriptions are left out.
+    """The `newest` messages of all levels that producers sent, oldest first: (COLUMNS). Marks of producers, recalled
+    messages and messages for other subscriptions are left out.
 
-    `properties`: names of the message properties to keep. `took_ms`: time until the message was done, null without a
-    record; `moves`: number of lanes that it left before; `outcomes`: one letter per lane in which a handler ran.
+    `properties`: names of the message properties to keep. `at_ms`: publish time; `took_ms`: time until the message was
+    done, null without a record; `moves`: number of moves to another lane, or to the dead letters, by the subscription;
+    `outcomes`: one letter per lane in which a handler ran: d (done or discarded), k (dead), f (failed), p (pending), b
+    (blocking).
     """
     reader = F.col("for_subscription")
     sent = events.where(
@@ -68,7 +70,7 @@ def waiting_messages(
 ) -> DataFrame:
     """Messages that waited in RETRYING, PENDING, BLOCKING or backup at the time `since` (ms since the epoch), and for
     which a later record shows that they left their lane: (WAITING), at most `newest`, in order of `due_ms`, which is
-    null without a due time. `outcomes` and `moves` count from `since` on.
+    null without a due time. `at_ms` is `since`. `outcomes` and `moves` (see `arrivals`) count from `since` on.
     """
     records = _records(transitions, topic, subscription).where(F.unix_millis("at_ts") >= since)
     waited = _lanes(events, topic, subscription).where(F.unix_millis("publish_ts") < since)

@@ -110,7 +110,8 @@ def asked_properties(grounds: Sequence[GroundTopic], subscription: str) -> list[
 
 
 def slots_of(spec: Subscription, asked: int | None, workers: int | None, name: str) -> int:
-    """Number of concurrent handlers in all workers. Raises UsageError if neither the file nor `asked` gives it, or if
+    """Number of concurrent handlers in all workers: `asked`, else that of one worker in the file times `workers` (None:
+    `expected_workers` of the file). Raises UsageError (K806) if neither the file nor `asked` gives a number, or if
     `asked` is less than one for each worker. `name`: name of the subscription, for errors.
     """
     number = workers or spec.expected_workers

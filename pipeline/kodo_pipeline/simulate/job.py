@@ -116,8 +116,8 @@ def build_simulations(
     spark: SparkSession, landing: Landing, today: Side, then: Side | None, asked: SimulationRequest
 ) -> tuple[list[Trial], list[str]]:
     """Reads the arrivals of each subscription that the candidate changes; without a candidate (`then` None), of all.
-    Returns (trials, reasons for subscriptions that are left out). Raises UsageError if none can be replayed, or if one
-    cannot be for want of a number of slots or of tenants for an outage.
+    Returns (trials, reasons for subscriptions that are left out). Raises UsageError if none can be replayed, or if a
+    subscription has no number of slots, or too few tenants for an outage.
     """
     pairs, notes = changed_subscriptions(today, then) if then is not None else (every_subscription(today), [])
     found: list[Trial] = []

@@ -53,7 +53,7 @@ class OutageRequest:
 
     def asked(self, tenants: Sequence[str], until: float) -> dict[str, Any]:
         """The outage in the format of `kodo_consumer.simulation.simulator`, with times in seconds since the first
-        arrival. `tenants`: those affected; `until`: time of the last arrival.
+        arrival. `tenants`: those affected; `until`: time of the last arrival, in seconds since the first.
         """
         begin = self.begin / 1000
         return {
@@ -78,7 +78,9 @@ class OutageRequest:
 
 
 def outage_of(text: str) -> OutageRequest:
-    """Parses an outage as users write it. Raises UsageError with all of its errors."""
+    """Parses an outage as users write it, such as `tenants=60,state=retrying,duration=8s`. Raises UsageError (K808)
+    with all errors of the text.
+    """
     try:
         pairs = [part.partition("=")[::2] for part in next(csv.reader([text], strict=True), [])]
     except csv.Error as problem:

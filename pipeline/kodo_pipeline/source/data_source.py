@@ -173,9 +173,9 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
     cluster reports.
 
     A partition or topic that is created later is read from its beginning. `looks`: metadata of partitions, by full
-    name, at the beginning of an earlier reading that was completed. `declared`: topics to read, None: all; if a batch
-    is read again, other topics in it are reported as left out. `left`: full names of partitions of which nothing is
-    read, so that their offset stays.
+    name, at the beginning of an earlier reading that was completed; {}: unknown. `declared`: topics to read, None: all;
+    if a batch is read again, partitions of other topics in it become holes, which are recorded and not read. `left`:
+    full names of partitions of which nothing is read, so that their offset stays.
     """
 
     looks: Mapping[str, PartitionMetadata] = MappingProxyType({})

@@ -96,8 +96,9 @@ class NativeBatches:
 
 
 def native_batches(reader: Any, split: Split, options: Options) -> NativeBatches | None:
-    """Reads of `reader` by the native border. None if the options switch the border off, if it is not available, or if
-    it refuses the client library: the split is then read without it.
+    """Reads of `reader` by the native border (the C++ package kodo-fast). None if the options switch the border off, if
+    it is not available, or if it refuses the client library, which is logged: the caller then has to read the split
+    without it.
     """
     border = BATCHES.choose(native=options.native).border
     if border is None:
@@ -110,7 +111,9 @@ def native_batches(reader: Any, split: Split, options: Options) -> NativeBatches
 
 
 def arrays_of(rows: int, found: Columns) -> MessageArrays:
-    """Makes Arrow arrays over the buffers, without a copy. `rows`: number of messages in them."""
+    """Makes Arrow arrays over the buffers `found` of the native border, without a copy. `rows`: number of messages in
+    them.
+    """
     import pyarrow as pa
 
     text, micros = pa.string(), pa.timestamp("us", tz="UTC")

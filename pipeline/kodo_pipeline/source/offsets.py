@@ -37,8 +37,8 @@ Offset = dict[str, str]
 
 
 def mark(offset: Mapping[str, str], part: str) -> StreamOffset:
-    """Offset of the partition `part`. If `offset` lacks the partition, because it was created later, returns its
-    beginning.
+    """Offset of the partition `part` in `offset`; BEGIN (before the first entry) if `offset` lacks the partition,
+    because the partition was created later.
     """
     text = offset.get(part)
     if text is None:
@@ -78,8 +78,8 @@ def wanted_batches(now: Mapping[str, StoredPartition], since: Mapping[str, str])
 
 def next_offset(waiting: Mapping[str, PartitionBatch], limit: int | None) -> Offset:
     """Computes the end of the next batch, for the partitions in `waiting`. `limit`: bytes, which are shared out to the
-    partitions, though each that has entries gets at least one; None: everything. The end is never before the present
-    offset.
+    partitions, though each that has entries gets at least one entry; None: everything. The end is never before the
+    present offset.
     """
     parts = None if limit is None else share({part: one.size for part, one in waiting.items()}, limit)
     return {part: str(_next(one, None if parts is None else parts[part])) for part, one in waiting.items()}

@@ -32,13 +32,13 @@ _ACCESS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of the Pulsar source. `topics`: full names, in the order in which their ends are fixed; `payload`: read
-    payloads; `cores`: number of tasks that run at once; `splits`: maximum for each partition, None: derived from the
-    cores; `max_bytes`: about the most bytes of a stream's batch, None: no limit; `rows`: number of messages with which
-    an Arrow batch ends, after the entry that reaches it; `timeout`: ms without a message after which a split ends and
-    is not full; `skew`: ms by which publish times may be wrong; `coverage`: folder for a record of each split, None: no
-    records are written; `strict`: a split that is not read in full fails the job; `native`: use the native border if
-    possible.
+    """Options of the Pulsar source. `topics`: full names, in the order in which the end of each is fixed; `payload`:
+    read payloads; `cores`: number of tasks that run at once; `splits`: maximum for each partition, None: derived from
+    the cores; `max_bytes`: about the most bytes of a stream's batch, None: no limit; `rows`: number of messages with
+    which an Arrow batch ends, after the entry that reaches it; `timeout`: ms without a message after which a split ends
+    and is not full; `skew`: ms by which publish times may be wrong; `coverage`: folder for a record of each split,
+    None: no records are written; `strict`: a split that is not read in full fails the job; `native`: use the native
+    border (the C++ package kodo-fast) if possible.
     """
 
     connection: Connection
@@ -76,6 +76,8 @@ def read_options(given: Mapping[str, str], cores: int, native: str = "") -> Opti
         return default
 
     topics = take("topics", _topics, (), "") or take("topic", _topics, (), "")
+    if given.get("topics") is not None and given.get("topic") is not None:
+        faults.append(_fault("give `topic` or `topics`, not both"))
     if not topics and not faults:
         faults.append(_fault("name `topic`, or `topics` with commas: persistent://TENANT/NAMESPACE/TOPIC"))
     admin, broker = given.get("adminUrl"), given.get("serviceUrl")

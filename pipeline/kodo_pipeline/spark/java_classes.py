@@ -44,8 +44,8 @@ class JavaClassMembers:
 
 
 def keep_java_classes(session: SparkSession) -> None:
-    """Installs the cache in this process, for the classes that pyspark's column functions use; once for each Java
-    process.
+    """Installs a cache (JavaClassMembers) in this process, for the Java classes that pyspark's column functions use.
+    Does nothing if it is installed already for the session's Java process.
     """
     jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - pyspark looks them up there and nowhere else
     for name in _CLASSES:

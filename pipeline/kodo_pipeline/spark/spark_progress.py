@@ -72,8 +72,8 @@ def _stands(context: SparkContext) -> bool:
 
 
 class ExecutorWait:
-    """Decides when to print a line about a wait for an executor, and which. `memory`: memory that an executor requests,
-    as Spark writes it.
+    """Decides when a line about a wait for an executor is to be printed, and makes its text. `memory`: memory that an
+    executor requests, as Spark writes it.
     """
 
     def __init__(self, master: str, memory: str) -> None:

@@ -60,8 +60,8 @@ class QueryResult:
 
 class LandingDatabase:
     """Tables of a landing as of its newest commit, by name. `number`: number of that commit; `read_at`: start of the
-    last ingest that ended by itself, ms since the epoch. Methods raise KodoctlError; UsageError for a statement that
-    cannot be answered.
+    last completed ingest, ms since the epoch, 0 if there is none. Methods raise KodoctlError; UsageError for a
+    statement that cannot be answered.
 
     `explaining`: connection for EXPLAIN, which can open no file.
     """
@@ -80,8 +80,9 @@ class LandingDatabase:
 
     def answers(self, text: str) -> Iterator[QueryResult]:
         """Yields the result of each statement of a text, in order. All statements are parsed before the first one runs;
-        one that does more than ask raises UsageError (K814), and none runs. A text without a statement raises
-        UsageError (K813). Read the rows of a result before you ask for the next one.
+        if one is not a SELECT, SHOW, DESCRIBE, SUMMARIZE, VALUES or EXPLAIN, UsageError (K814) is raised, and none
+        runs. A text without a statement raises UsageError (K813). Read the rows of a result before you ask for the next
+        one.
         """
         statements = self._statements(text)
         if wrong := [one.type.name for one in statements if one.type.name not in _QUESTIONS]:

@@ -98,9 +98,9 @@ def record_run(landing: Landing, run: str, what: str, *, alone: bool) -> Iterato
 
 
 def maintain(asked: MaintenanceRequest, report: Callable[[str, int, int], None] = lambda *_: None) -> MaintenanceResult:
-    """Maintains a landing: finishes a removal of rows that was killed, expires payloads, merges small files, and
-    removes files that no table names. Calls `report` with the name of each table, its number of files before, and the
-    number after. Raises KodoctlError.
+    """Maintains a landing: finishes a removal of rows that was killed, expires payloads, merges small files, shortens
+    logs, removes files that no table names, and commits the result. Calls `report` with the name of each table, its
+    number of files before, and the number after. Raises KodoctlError.
 
     No ingest may write to the landing at the same time, except in an object store: there a conflicting commit is
     refused, and the next maintenance merges those files.

@@ -73,9 +73,9 @@ def removal_time(keep: int, now: int) -> int:
 
 
 def plan_removal(landing: Landing, expansion: Expansion, keys: Secret | None, before: int) -> RemovalPlan:
-    """Plans the removal of rows older than `before` (ms), or gives the reason why nothing may be removed. Changes
-    nothing. `keys`: the producers' signing keys, the same as in the last audit, else its state is of no use; None:
-    producers do not sign.
+    """Plans the removal of the rows of settled messages older than `before` (ms), or gives the reason why nothing may
+    be removed. Changes nothing. `keys`: the producers' signing keys, the same as in the last audit, else its state is
+    of no use; None: producers do not sign.
     """
     snapshot = landing.snapshot(*TABLES)
     last = RemovalRecord.of(snapshot.commits)
@@ -97,8 +97,8 @@ def plan_removal(landing: Landing, expansion: Expansion, keys: Secret | None, be
 
 
 def landed_basis(landing: Landing, snapshot: LandingSnapshot, expansion: Expansion, keys: Secret | None) -> str:
-    """Present result of kodo_pipeline.audit.audit_state.basis_of: the basis that an audit of the landing would have
-    now.
+    """Digest of everything on which the judgement of settled messages would depend in an audit now: version,
+    subscriptions, lanes, signing keys (see kodo_pipeline.audit.audit_state.basis_of).
     """
     return basis_of(landed_scope(landing, snapshot, expansion, {}), keys)
 
@@ -162,7 +162,8 @@ def _commit(landing: Landing, record: RemovalRecord, made: Mapping[str, TableFil
 
 def finish_removal(landing: Landing, run: str) -> None:
     """Finishes the last removal, if it is not finished: replaces the files that still contain its rows, and commits
-    that. Raises LockedError as `remove_rows`.
+    that. Raises LockedError if other writers keep replacing the same files, KodoctlError (K573) if rows of a table of
+    removals are missing.
     """
     snapshot = landing.snapshot(*REMOVALS)
     record = RemovalRecord.of(snapshot.commits)

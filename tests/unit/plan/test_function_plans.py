@@ -232,6 +232,45 @@ def test_a_subscription_of_workers_is_not_deleted_under_a_function_that_reads_by
     assert (said(plan.changes), plan.findings) == ({("create", ENRICH.address)}, ())
 
 
+PATTERN = "persistent://acme/ns/ord.*"
+MATCHING = f"package: 'builtin://enrich', inputs_pattern: '{PATTERN}', subscription: s"
+
+
+def matched(**values: Any) -> Live:
+    """The live side with a function that reads by a pattern, which matches `orders`."""
+    values = {"inputs": frozenset({PATTERN}), "pattern": PATTERN, "subscription": "s", "output": "", **values}
+    return there(declared(function=MATCHING), **values)
+
+
+def test_topics_of_a_pattern_are_there_before_its_function_and_go_after_it() -> None:
+    building = schedule(planned(declared(function=MATCHING), empty()).changes).building
+    order = [step.change.address for level in building for step in level]
+    assert order.index("topic.persistent://acme/ns/orders") < order.index(ENRICH.address)
+    only = wanted(topology("{shipments: {}}"))
+    plan = planned_part(only, matched(), "topic.persistent://acme/ns/orders")
+    assert said(plan.changes) == {("delete", "topic.orders"), ("delete", ENRICH.address)}
+    deleting = [step.change.address for level in schedule(plan.changes).deleting for step in level]
+    assert deleting.index(ENRICH.address) < deleting.index("topic.persistent://acme/ns/orders")
+    part = planned_part(declared(function=MATCHING), empty(), ENRICH.address)
+    assert ("create", "topic.orders") in said(part.changes)
+
+
+def test_a_subscription_that_a_pattern_reads_by_is_not_lost_with_its_function_nor_taken_from_it() -> None:
+    workers = wanted(topology("{orders: {subscriptions: {s: {states: [], dead_letter: false}}}, shipments: {}}"))
+    findings = [one for one in planned(workers, matched()).findings if one.code == "K450"]
+    assert ["declare for workers:" in one.detail for one in findings] == [True]
+    sink = "sinks: {other: {package: 'builtin://x', inputs: [orders], subscription: s}}\n"
+    findings = [one for one in planned(wanted(topology(TOPICS, sink)), matched()).findings if one.code == "K450"]
+    assert ["declare for sink.acme/ns/other:" in one.detail for one in findings] == [True]
+    assert not [
+        one
+        for one in planned(workers, matched(pattern="x.*", inputs=frozenset({"x.*"}))).findings
+        if one.code == "K450"
+    ]
+    (finding,) = planned(declared(function=MATCHING), applied(workers)).findings
+    assert (finding.code, f"{ENRICH.address} reads by it" in finding.detail) == ("K450", True)
+
+
 def test_a_name_is_taken_until_its_function_is_deleted() -> None:
     sink = wanted(topology(TOPICS, "sinks: {enrich: {package: 'builtin://x', inputs: [orders], subscription: t}}\n"))
     (finding,) = planned(sink, there(declared())).findings

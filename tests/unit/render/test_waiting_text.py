@@ -114,8 +114,8 @@ def test_a_page_names_its_own_fields_in_place_of_flags() -> None:
         ]
         return {one for line in lines for one in re.findall("--[a-z]+", line.text)}
 
-    assert flags(COMMAND_WORDS) == {"--again", "--limit", "--patch", "--where", "--format"}
-    assert flags(PAGE_WORDS) == {"--patch"}, "of the command that can do what no page does"
+    assert flags(COMMAND_WORDS) == {"--again", "--edit", "--limit", "--where", "--format"}
+    assert flags(PAGE_WORDS) == {"--edit"}, "of the command that can do what no page does"
     assert PAGE_WORDS.keys() == COMMAND_WORDS.keys()
     form = (Path(application.__file__).parent / "templates/action_letters.html.j2").read_text()
     named = [one for word in PAGE_WORDS.values() for one in re.findall("“(.+?)”", word)]

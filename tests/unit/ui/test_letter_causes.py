@@ -146,7 +146,7 @@ def test_tries_are_told_as_far_as_they_are_known() -> None:
         ((), {}, ""),
         (("boom",), {}, "boom (all of u1)"),
         (("b" * 90,), {}, f"{'b' * 79}… (all of u1)"),
-        (("a", "b"), {"u1": NOON + MINUTE, "u2": NOON + 2 * MINUTE}, "a (all of u1) and 1 other cause; next try at 12:01 UTC"),
+        (("a", "b"), {"u1": NOON + MINUTE, "u2": NOON + 2 * MINUTE}, "a (all of u1) and 1 other cause; next try at 12:01:00 UTC"),
         (("over its limit",), {"u1": NOON}, "over its rate 9/s (all of u1); due now"),
         ((), {"u1": NOON + 1_440 * MINUTE}, "next try at 2026-01-02 12:00 UTC"),
     ],
@@ -176,7 +176,7 @@ def test_tenants_that_keep_failing_are_summed_over_the_lanes() -> None:
         FailingTenant(
             "acme", 6, "at least 6 messages of customer acme keep failing with a and 1 other cause",
             "The first of them was sent 3 min ago", "failed at least 1 time, 2 tries left, then dead letters",
-            "next try at 12:01 UTC", 1,
+            "next try at 12:01:00 UTC", 1,
         ),
         FailingTenant(
             "(none)", 3, "at least 3 messages keep failing with c", "The first of them was sent 3 min ago",

@@ -64,6 +64,7 @@ def test_a_text_without_a_question_is_no_condition(text: str) -> None:
 
 def test_what_looks_like_a_condition_and_is_none_says_why() -> None:
     assert [one.code for one in SearchText.of("kye = 1", NOW).problems] == ["K552"]
+    assert [SearchText.of(text, NOW).value for text in ("kye >", "kye = 4711 <", "order: 4711")] == ["", "4711", "4711"]
 
 
 def hits(count: int, *facts: str) -> list[SearchHit]:

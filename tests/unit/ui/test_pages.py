@@ -297,7 +297,10 @@ def test_history_and_drift_are_shown_as_the_commands_print_them() -> None:
 
 @pytest.mark.parametrize(
     ("runs", "text"),
-    [([], "None in the ledger .kodoctl/recall."), (None, "Recalls, releases, moves and discards Not known.")],
+    [
+        ([], "None. They would be recorded in .kodoctl/recall."),
+        (None, "Recalls, releases, moves and discards Not known."),
+    ],
 )
 def test_a_ledger_without_runs_is_named(runs: list[Any] | None, text: str) -> None:
     """Another folder or --ledger may have some."""

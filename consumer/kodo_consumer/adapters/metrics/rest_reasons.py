@@ -65,7 +65,9 @@ class RestingWorker(Protocol):
 
     @property
     def standing_still(self) -> list[Lane]:
-        """Lanes with due messages at the broker, of which the broker delivers none to this worker."""
+        """Lanes of the subscription with due messages of which the broker delivers none; also lanes that only other
+        workers read.
+        """
 
     @property
     def held_back(self) -> list[str]:

@@ -21,12 +21,12 @@ class SourceView:
         self.source = source
 
     def unhealthy(self) -> list[str]:
-        """Reasons to restart this process: it took no turn for 90 s. Empty while it works."""
+        """Reasons to restart this process: the source took no turn for 90 s. Empty while it works."""
         silent = time.monotonic() - self.source.turned_at
         return [f"the source took no turn for {silent:.0f} s"] if silent > _SILENT else []
 
     def not_ready(self) -> list[str]:
-        """Reasons why it does not do its work just now; empty while it does."""
+        """Reasons why the source does not do its work just now; empty while it does."""
         return [self.source.trouble] if self.source.trouble else []
 
 

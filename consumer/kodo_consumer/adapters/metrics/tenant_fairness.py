@@ -39,8 +39,9 @@ _Kind = tuple[int, int, bool, int]  # the figures of a Tally
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """Fairness of the last window. `noisy`: number of noisy tenants. `oldest_quiet`: seconds for which the oldest
-    waiting message of all other tenants has been due; 0 without one. `even`: the least of each figure among the lanes.
+    """Fairness of the last window. `noisy`: number of noisy tenants, which have a large part of the messages or of the
+    handlers' time. `oldest_quiet`: seconds for which the oldest waiting message of all other tenants has been due; 0
+    without one. `even`: the least of each figure among the lanes.
     """
 
     noisy: int = 0
@@ -95,8 +96,8 @@ class _LanePass:
 
 
 class TenantWatch:
-    """Measures fairness among the tenants of one worker. `waiting`: queued messages by tenant, as of the last pass.
-    `fairness`, `labels`: figures of the last pass.
+    """Measures fairness among the tenants of one worker. `waiting`: queued messages by tenant, as of the last pass;
+    `fairness`: figures of the last pass; `labels`: handled messages of all passes.
 
     A pass over all tenants ends a window. Each call of `step` looks at 2,000 tenants at most, so that 100,000 tenants
     do not keep the interpreter from other threads.

@@ -49,8 +49,8 @@ class ViewMetric(NamedTuple, Generic[V]):
 
 
 class ViewCollector(Generic[V]):
-    """Prometheus collector of the views of one kind in this process: one, as a rule. It is registered in `registry` while
-    it shows at least one view. `kind`: what a view shows, for the documents of health. Thread-safe.
+    """Prometheus collector of all views of one kind in this process, mostly a single one. It is registered in
+    `registry` while it shows at least one view. `kind`: what a view shows, for the documents of health. Thread-safe.
     """
 
     def __init__(self, metrics: Sequence[ViewMetric[V]], kind: str, registry: CollectorRegistry = REGISTRY) -> None:
@@ -83,5 +83,7 @@ class ViewCollector(Generic[V]):
         return (metric.family(metric.value(self.views)) for metric in self._metrics)
 
     def health(self, ask: Callable[[V], list[str]]) -> list[dict[str, Any]]:
-        """Health of the views: one object for each, with the view's number and the problems that `ask` lists."""
+        """Health of the views: one object for each, with the view's number as text, from 0, under the word `kind` of
+        the collector, and under `problems` the texts that `ask` returns.
+        """
         return [{self._kind: str(number), "problems": ask(view)} for number, view in enumerate(self.views)]

@@ -33,9 +33,17 @@ _SILENT: Final = 30.0  # seconds without a sign of the timekeeper, who comes eve
 
 class WorkerView:
     """View of a worker and its supervisor (`service`), to which it adds the stall probe as a background task.
-    `tenants`: number of tenants with a label of their own. `measured`: also keep the figures that cost some time for
-    every message. `session`: session with the store of done messages; None without a store. `inbox`: through which the
-    messages come; None without one.
+
+    Args:
+        worker: the worker that is shown.
+        service: its supervisor, which runs the background tasks.
+        loop: event loop of async handlers; None without any.
+        border: whether messages cross into the client library by native code; None: not shown.
+        tenants: number of tenants with a label of their own.
+        measured: also keep the figures that cost some time for every message.
+        session: session with the store of done messages; None without a store.
+
+    The attribute `inbox` is None until somebody sets the inbox through which the messages come.
     """
 
     def __init__(
@@ -82,8 +90,8 @@ class WorkerView:
         """Lanes with noticed slow tenants or a breaker that is not closed, one JSON object each: `lane`, `phase`,
         `since` (text), `slow_tenants` (number), `tenants` (20 names at most, those with most slow handlers first),
         `running` (handlers that run too long), `waiting_tenants` (number of slow tenants and newcomers with waiting
-        messages, or else of quick tenants with such), `cause` (empty while the breaker is closed). If nothing is
-        noticed, `since` is None and the numbers are 0.
+        messages; if there are none, of quick tenants with waiting messages), `cause` (of the breaker, "" while it is
+        closed). If no slow tenants are noticed, `since` is None, `tenants` is empty and the numbers are 0.
         """
         slots = self.engine.scheduler.slots
         return [
@@ -141,7 +149,9 @@ class WorkerView:
 
     @property
     def rests(self) -> list[dict[str, object]]:
-        """Rest reasons as JSON objects: `reason` (a RestKind), `text`, and `seconds` for which it has lasted."""
+        """Rest reasons as of the last look, which comes once a second, as JSON objects: `reason` (a RestKind), `text`,
+        and `seconds` for which it has lasted.
+        """
         found = self.rest_watch.seconds(time.monotonic())
         return [
             {"reason": rest.reason.value, "text": rest.text, "seconds": round(seconds, 1)}
@@ -157,7 +167,9 @@ class WorkerView:
 
     @property
     def standing_still(self) -> list[Lane]:
-        """Lanes of the subscription with due messages that the broker does not deliver."""
+        """Lanes of the subscription with due messages of which the broker delivers none; also lanes that only other
+        workers read. Empty until the broker's statistics show such lanes.
+        """
         still = self.service.still
         return [lane for lane in self.policy.every_lane if still is not None and lane.index in still.lanes]
 
@@ -169,8 +181,8 @@ class WorkerView:
 
     @property
     def idle_workers(self) -> int | None:
-        """Number of workers beyond the partitions of the ground topic, of which each goes to one worker. None: not
-        known, or partitions are shared.
+        """Number of workers of a failover subscription beyond the partitions of the ground topic, each of which goes to
+        one worker. None: not known, or the subscription has another type.
         """
         ground, stats = self.policy.ground_lane, self.service.stats
         found = None if stats is None else stats.last.get(ground.index)
@@ -187,7 +199,9 @@ class WorkerView:
 
     @property
     def held_back(self) -> list[str]:
-        """Topics of which the broker sends this worker no more messages, because too many are unacknowledged."""
+        """Topics of which the broker sends this worker no more messages, because too many are unacknowledged, by the
+        statistics that were read last; empty before the first reading.
+        """
         stats = self.service.stats
         last = dict(stats.last) if stats else {}
         return [

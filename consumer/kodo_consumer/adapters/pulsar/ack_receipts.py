@@ -57,9 +57,10 @@ def with_receipts(client: Any) -> Any:
 
 
 def acknowledge_list(consumer: Any, tokens: Sequence[object], on_result: Callable[[int], object]) -> None:
-    """Queues acknowledgements at a consumer of the binding. `on_result`: called once with the result of all of them, 0
-    if the broker has them, on a thread of the client library or within this call. Raises AttributeError or ValueError,
-    and queues nothing, if a token is no message id of the binding.
+    """Queues acknowledgements at a consumer of the binding, which subscribed by a client of `with_receipts`.
+    `on_result`: called once with the result of all of them, 0 if the broker has them, on a thread of the client library
+    or within this call. Raises AttributeError or ValueError, and queues nothing, if a token is no message id of the
+    binding.
     """
     _receipts().acknowledge(consumer, tokens, on_result)
 

@@ -43,14 +43,14 @@ class BindingResults:
         self._queue: SimpleQueue[tuple[int, Sequence[int], int] | None] = SimpleQueue()
 
     def put(self, number: int, tickets: Sequence[int], result: int) -> None:
-        """Queues a result for the sink with this number; 0: the broker has the acknowledgements. Called on threads of the
-        client.
+        """Queues a result for the sink with this number; 0: the broker has the acknowledgements. Called on threads of
+        the client.
         """
         self._queue.put((number, tickets, result))
 
     def receipts(self, wait_ms: int, gather_ms: int, /) -> Results:
-        """Waits `wait_ms` at most for results, then `gather_ms` for others, and returns all; empty if none came or
-        `wake` was called.
+        """Waits `wait_ms` at most for a result, then `gather_ms` for others, and returns all that came; empty if none
+        came. `wake` ends the first wait early.
         """
         found: list[tuple[int, Sequence[int], int] | None] = []
         with suppress(Empty):

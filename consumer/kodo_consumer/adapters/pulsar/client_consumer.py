@@ -64,7 +64,7 @@ class ClientConsumer:
 
         Args:
             first: message that has just come and is returned as the first one; None: more was there than could be read
-                at once, so a whole batch is read.
+                at once, so a whole batch is read, which waits 5 ms at most to be full.
             at_once: the message was there already, so those behind it are returned as well, 32 in all, or a batch of
                 the request if that is less; False: only `first` is returned.
 
@@ -90,7 +90,9 @@ class ClientConsumer:
             return ReadResult([])
 
     def acknowledge(self, tokens: Sequence[object]) -> None:
-        """Queues acknowledgements. One that fails is logged and keeps no others back: nobody would send them again."""
+        """Queues acknowledgements. Raises nothing: one that fails is logged (as debug), and the others are queued all
+        the same, because nobody would send them again.
+        """
         for token in tokens:
             try:
                 self._consumer.acknowledge(token)
@@ -104,8 +106,8 @@ class ClientConsumer:
         acknowledge_list(self._consumer._consumer, tokens, partial(results.binding.put, sink, tickets))  # noqa: SLF001  # named nowhere else
 
     def close(self) -> None:
-        """Closes the consumer, which sends its queued acknowledgements, and waits for the broker's answer. A consumer
-        that is closed already is no error.
+        """Closes the consumer, which sends its queued acknowledgements, and waits for the broker's answer. Raises
+        nothing: a failure of the close is logged (as debug), such as that of a consumer that is closed already.
         """
         try:
             self._consumer.close()
@@ -125,8 +127,9 @@ class NativeConsumer(ClientConsumer):
         self._most = min(max(1, request.batch), _MOST)
 
     def read(self, first: Any, *, at_once: bool) -> ReadResult:  # noqa: ARG002  # what else is there costs no call
-        """Reads the messages that are ready, from `first` to the one that reaches the limit of bytes. Raises
-        pulsar.PulsarException.
+        """Returns the messages that are ready, in the broker's order: `first`, unless it is None, and those after it,
+        up to the request's numbers of messages and bytes (the message that reaches the bytes is the last one). Without
+        `first` it waits 5 ms at most for a message. `at_once` has no effect. Raises pulsar.PulsarException.
         """
         return self._read_batch(first, self._most, max(1, self._request.batch_bytes), _BATCH_WAIT)
 
@@ -158,7 +161,9 @@ class NativeConsumer(ClientConsumer):
     def acknowledge_with(
         self, tokens: Sequence[object], tickets: Sequence[int], results: AckResults, sink: int
     ) -> None:
-        """Queues acknowledgements in one call; their results come in bundles."""
+        """Queues acknowledgements in one call, whose results come to the sink with the number `sink`, many at a time.
+        If the border gives no results, and for tokens that are not the border's, does as ClientConsumer does.
+        """
         if results.native is None:
             super().acknowledge_with(tokens, tickets, results, sink)
             return

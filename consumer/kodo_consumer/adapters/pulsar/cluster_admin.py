@@ -84,8 +84,9 @@ class AdminCluster:
         return found and replace(found, server_time=reply.server_time, took=reply.took)
 
     def active(self, topic: str, subscription: str) -> dict[str, str] | None:
-        """Returns the name of the active consumer by partition, None if no partition has the subscription: see
-        ActiveConsumerReader.read.
+        """Returns the name of the active consumer by partition number (as text), "" for none; without partitions that
+        do not answer within 1.2 s. None: no partition that answered has the subscription, or none answered. Repeats no
+        request. Raises ClusterError. See ActiveConsumerReader.read.
         """
         return self._active.read(topic, subscription)
 
@@ -101,8 +102,8 @@ class AdminCluster:
         return UnackedLimits(*(int(reply.data or 0) for reply in found))
 
     def subscription_types(self, topic: str) -> frozenset[str]:
-        """Types of subscriptions that the topic or its namespace allows, in lower case, such as `shared`. Empty: all,
-        or this role may not read the setting.
+        """Types of subscriptions that the topic allows, by its own setting or else by that of its namespace, in lower
+        case, such as `shared`. Empty: all, or this role may not read the setting.
         """
         name = TopicName.parse(topic)
         for path in (topic_path(name), namespace_path(name.namespace)):
@@ -177,9 +178,9 @@ def _delays(admin: HttpAdmin, topic: str) -> DelayedDelivery | None:
 
 
 def limits_now(connection: Connection, topic: str) -> tuple[int, DelayedDelivery | None]:
-    """Limits on messages of the topic, for a producer that starts now: the bytes that one may have, and its delay. 0 and
+    """Returns (most bytes of a message, delayed delivery in force) of the topic, for a producer that starts now. 0, and
     None: the topic has no limit of its own, this role may not read it, or the cluster does not answer; the broker then
-    refuses each message that is too large. Asks once.
+    refuses each message that is too large. Sends each request once, and raises nothing if the cluster does not answer.
     """
     admin = HttpAdmin(connection, limit=0.0, timeout=_LOOKING)
     try:

@@ -65,7 +65,8 @@ class HasReaders(Protocol):
 class PulsarLaneReader:
     """kodo_consumer.core.values.broker.LaneReader over one consumer of each partition. Whatever happens to one
     partition concerns no other. The constructor waits for the partitions, as `patience` allows; it raises ClusterError
-    (K713) if a broker refuses one. Those that no broker serves yet are opened later.
+    (K713) if a broker refuses one, or if the topic's partitions cannot be read. Those that no broker serves yet are
+    opened later.
     """
 
     def __init__(
@@ -121,7 +122,9 @@ class PulsarLaneReader:
         return any(one is not None and one.connected for one in consumers)
 
     def acknowledge(self, tokens: Sequence[object], tickets: Sequence[int] = ()) -> None:
-        """Gives the tokens to the consumers of their partitions, which acknowledge them soon. Never raises, never waits."""
+        """Gives the tokens to the consumers of their partitions, which acknowledge them soon, or as soon as they are
+        open. `tickets`: one for each token if the request `confirms`, else none. Never raises, never waits.
+        """
         consumers = self._consumers
         if len(consumers) == 1:
             (only,) = consumers.values()
@@ -151,16 +154,16 @@ class PulsarLaneReader:
         self._on_plan()
 
     def leave(self, wait: float) -> None:
-        """Plans to leave all partitions in `wait` seconds; `check_connection` carries it out, unless it was joined by
-        then.
+        """Plans to leave all partitions in `wait` seconds; `check_connection` carries it out. If `join` was called
+        before that, the partitions reconnect at that time instead of being left.
         """
         self._away = True
         self._leave.append((time.monotonic() + wait, _UNTIL_JOINED, None))
         self._on_plan()
 
     def join(self) -> None:
-        """Lets all partitions be read again, without waiting for them. One that is not left yet reconnects: it has
-        messages that were given up.
+        """Lets all partitions be read again after `leave`, without waiting for them. A partition that was not left yet
+        is reconnected all the same, so that the broker redelivers its messages, which were given up.
         """
         with self._presence:
             self._away = False
@@ -187,16 +190,17 @@ class PulsarLaneReader:
 
     @property
     def native_readers(self) -> list[Reader] | None:
-        """Readers of the native border that may be watched in place of `check_connection`; None while any consumer is not
-        connected or has none, and while something is planned.
+        """Readers of the native border that may be watched in place of `check_connection`; None while any consumer is
+        not connected or has none, and while something is planned.
         """
         readers = [reader for one in list(self._consumers.values()) if (reader := one.native_reader) is not None]
         return readers if len(readers) == len(self._consumers) and not self._leave else None
 
     def check_connection(self) -> None:
-        """Checks the consumers of all partitions: tells the worker when a connection was lost, carries out planned
-        reconnections and leaves, and looks for new partitions. It has to be called more often than a reconnection
-        takes, because a connection that was lost and made again between two calls is not noticed.
+        """Checks the consumers of all partitions: notifies the sink of lost connections, carries out planned
+        reconnections and leaves, and once a minute begins to look for new partitions on a thread. It has to be called
+        more often than a reconnection takes, because a connection that was lost and made again between two calls is not
+        noticed.
         """
         now = time.monotonic()
         for one in list(self._consumers.values()):
@@ -302,7 +306,9 @@ class PulsarLaneReader:
 
 
 def readers_of(parts: Sequence[HasReaders]) -> list[Reader] | None:
-    """Readers of the native border of all parts; None if there is one that cannot be watched by them now."""
+    """Readers of the native border of all parts; None if a part cannot be watched by its readers now (its
+    `native_readers` is None).
+    """
     found = [part.native_readers for part in parts]
     return None if None in found else [reader for readers in found for reader in readers or ()]
 

@@ -35,19 +35,21 @@ _ENTRY: Final = 1_000  # messages: the broker sends a batch as a whole, also acr
 
 
 def may_need_several(request: LaneRequest) -> bool:
-    """True if one consumer might be too few, or the limit is not known. Only a shared subscription has the limit and
-    can be spread at will.
+    """True for a shared subscription if one consumer might be too few for the look-ahead, or the broker's limit of
+    unacknowledged messages of a consumer is not known. False for any other type: only a shared subscription has the
+    limit, and can be spread over consumers at will.
     """
     return request.type == "shared" and (not request.limit or request.max_unacked + _ENTRY > request.limit)
 
 
 class MultiConsumerReader:
     """kodo_consumer.core.values.broker.LaneReader over one consumer at first, which the constructor opens as that of
-    PulsarLaneReader does. They share the lane's receiver queue: half of it is the first one's, the others have the rest
-    in equal parts (at least 1 message each).
+    PulsarLaneReader does, and further ones as soon as the open ones hold more than half of the unacknowledged messages
+    that the broker's limit allows them (`delivered`). They share the lane's receiver queue: half of it is the first
+    one's, the others have the rest in equal parts (at least 1 message each).
 
-    Where the limit is not known the first has the whole queue, and there are twice as many consumers whenever the stats
-    say that they are blocked.
+    Where the limit is not known the first has the whole queue, and `add_consumers` doubles the number of consumers,
+    which the caller does whenever the statistics say that they are blocked.
     """
 
     def __init__(
@@ -88,7 +90,9 @@ class MultiConsumerReader:
         return list(dict.fromkeys(topic for part in self._parts for topic in part.disconnected_topics))
 
     def acknowledge(self, tokens: Sequence[object], tickets: Sequence[int] = ()) -> None:
-        """Gives each token to the consumer that received its message."""
+        """Gives each token to the consumer that received its message. `tickets`: one for each token if the request
+        `confirms`, else none. Never raises, never waits.
+        """
         if len(self._parts) == 1:
             self._went(None, tokens)
             self._parts[0].acknowledge(tokens, tickets)
@@ -117,8 +121,8 @@ class MultiConsumerReader:
         begin(self._double, "kodo-widen", self._sink.fail)
 
     def long_connected(self, seconds: float) -> frozenset[str]:
-        """Partitions to which all consumers have been connected for so many seconds: they have one name, so what the
-        broker tells is about all of them.
+        """Numbers (as texts) of the partitions to which all consumers have been connected for more than so many
+        seconds. All have one name, so the broker's statistics are about all of them.
         """
         return frozenset[str].intersection(*(part.long_connected(seconds) for part in self._parts))
 
@@ -131,14 +135,14 @@ class MultiConsumerReader:
 
     def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
         """Plans a reconnection of all consumers at the same time, so that for a moment none is there;
-        `check_connection` carries it out.
+        `check_connection` carries it out. Arguments as for PulsarLaneReader.
         """
         for part in self._parts:
             part.reconnect(wait, away, partition)
 
     def leave(self, wait: float) -> None:
-        """Plans to leave with all consumers; `check_connection` carries it out. No other consumer is opened until
-        `join`.
+        """Plans to leave with all consumers in `wait` seconds; `check_connection` carries it out. No other consumer is
+        opened until `join`.
         """
         with self._lock:
             self._away = True
@@ -146,7 +150,9 @@ class MultiConsumerReader:
             part.leave(wait)
 
     def join(self) -> None:
-        """Lets all consumers read again after `leave`, without waiting for them."""
+        """Lets all consumers read again after `leave`, without waiting for them. A consumer that had not left yet
+        reconnects.
+        """
         with self._lock:
             self._away = False
         for part in self._parts:
@@ -171,9 +177,9 @@ class MultiConsumerReader:
         return readers_of(self._parts)
 
     def check_connection(self) -> None:
-        """Checks all consumers: tells the worker when a connection was lost, carries out planned reconnections and
-        leaves, and looks for new partitions. It has to be called more often than a reconnection takes, because a
-        connection that was lost and made again between two calls is not noticed.
+        """Checks all consumers: notifies the sink of lost connections (as `lost` does), carries out planned
+        reconnections and leaves, and once a minute begins to look for new partitions. It has to be called more often
+        than a reconnection takes, because a connection that was lost and made again between two calls is not noticed.
         """
         for part in self._parts:
             part.check_connection()
@@ -181,7 +187,9 @@ class MultiConsumerReader:
     # ---- its consumers
 
     def came(self, part: PulsarLaneReader | None, deliveries: Sequence[Delivery]) -> None:
-        """Counts messages that a consumer is about to hand over: from then on they may be acknowledged."""
+        """Counts messages that the consumer of `part` (None: the first one) is about to hand over, because they may be
+        acknowledged from then on. Does nothing if the broker's limit is not known.
+        """
         if not self._limit:
             return
         with self._count_lock:
@@ -213,9 +221,10 @@ class MultiConsumerReader:
             begin(self._one_more, "kodo-widen", self._sink.fail)  # whoever hands over messages is not kept waiting
 
     def lost(self, part: PulsarLaneReader | None, partition: str | None) -> None:
-        """Records that the consumer of `part` (None: the first one) lost a partition (None: all). The broker redelivers
-        the messages of this consumer, which are counted then, but not those of other consumers. So nothing may be
-        released before all consumers have lost the partition, and redelivered copies are recognised one by one.
+        """Records that the consumer of `part` (None: the first one) lost a partition (None: all). While another
+        consumer reads the partition, only the messages of this consumer are no longer counted, and the sink is not
+        notified: the broker redelivers these alone, and the copies are recognised one by one. Otherwise no message of
+        the partition is counted any more, and the sink is notified (`on_disconnect`) that the broker redelivers all.
         """
         with self._lock:
             others_read = len(self._parts) > 1 and any(one.reads(partition) for one in self._parts)

@@ -17,7 +17,8 @@ _TAKEN: Final = "another reader has it alone, such as `kodoctl waiting apply`, o
 
 class PartitionConnection:
     """State of the connection to one partition, lost until the first `make`. Times are by time.monotonic(). `wanted`:
-    cleared while this worker leaves the lane on purpose.
+    an event, set at first. The owner clears it while this worker stays away from the lane (a topic that it reads) on
+    purpose, and opens no consumer until it is set again.
     """
 
     def __init__(self, topic: str) -> None:
@@ -36,7 +37,9 @@ class PartitionConnection:
 
     @property
     def shown(self) -> str:
-        """Topic of the partition for people, with the reason if another reader has it alone."""
+        """Text for people: the topic of the partition, followed by a reason after `tell_taken` until the next `make` or
+        `tell`.
+        """
         return f"{self._topic}: {_TAKEN}" if self._taken else self._topic
 
     @property
@@ -55,8 +58,9 @@ class PartitionConnection:
             self._lost_at = now
 
     def make(self, now: float, *, late: bool) -> None:
-        """Marks the connection as made at `now`. `late`: the start did not wait for it, and the log reports how long it
-        was lost, or how long the first one took.
+        """Marks the connection as made at `now`; `since` does not change if it was made already. `late`: the start of
+        the worker no longer waits for this connection, so the log reports how long it was lost, or how long the first
+        one took since this object was created.
         """
         again = " again" if self._connected_at else ""
         if self._lost_at is not None:
@@ -67,13 +71,17 @@ class PartitionConnection:
             self._last_log = "", float("-inf")
 
     def tell_taken(self) -> None:
-        """Notes that another reader has the partition alone, and logs it the first time."""
+        """Notes that another reader has the partition alone. Logs a warning, but only one until the next `make` or
+        `tell`.
+        """
         if not self._taken:
             log.warning("%s: %s; it is read as soon as it is free, everything else meanwhile", self._topic, _TAKEN)
         self._taken = True
 
     def tell(self, problem: str) -> None:
-        """Logs `problem`, for which the consumer is created anew: the same text at most once a minute."""
+        """Logs the warning that the caller subscribes again because of `problem`; the same text in sequence at most
+        once a minute. Ends the note of `tell_taken`.
+        """
         self._taken = False
         now = time.monotonic()
         if problem == self._last_log[0] and now < self._last_log[1] + _LOG_INTERVAL:
@@ -84,10 +92,15 @@ class PartitionConnection:
 
 @dataclass(slots=True)
 class ConsumerPermits:
-    """Permits of one consumer: the messages that the broker may still send it. `queue`: size of its queue in messages.
-    `unreturned`: messages that have used permits up for good (kodoctl.pulsar.binary.message_decoding). `waits_since`:
-    time since which the reader has waited for a message; None while it does not. `empty_at`: last time at which the
-    client library had no message left to deliver. Times are by time.monotonic().
+    """Permits of one consumer: the messages that the broker may still send it. Times are by time.monotonic().
+
+    Args:
+        queue: size of the consumer's queue in messages.
+        opened_at: time at which the consumer was opened.
+        unreturned: number of permits that the client library never gives back, because it counts an encrypted batch as
+            one message.
+        waits_since: time since which the reader has waited for a message; None while it does not wait.
+        empty_at: last time at which the client library had no message left to deliver; -inf: never.
     """
 
     queue: int
@@ -97,8 +110,8 @@ class ConsumerPermits:
     empty_at: float = float("-inf")
 
     def used_up(self, now: float) -> bool:
-        """True if the consumer probably gets no more messages, because it has waited for 0.5 s and lacks permits: half
-        a queue or more, or some if it was opened at least 5 s ago.
+        """True if the consumer probably gets no more messages: its reader has waited for at least 0.5 s, and
+        `unreturned` is at least half of `queue`, or at least 1 if the consumer was opened at least 5 s ago.
         """
         waits_since = self.waits_since
         if not self.unreturned or waits_since is None or now - waits_since < _SILENT:

@@ -56,8 +56,15 @@ _MOST_AGAIN: Final = 5.0  # seconds: the longest pause between two tries while a
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A partition has something to read. `message`: the first one; None: there is more than could be read at once.
-    `problem`: why nothing more comes. `at_once`: it was there already, others may be behind it.
+    """Notice that a consumer has something to read, or has failed.
+
+    Args:
+        source: consumer of the partition, whose `take` handles the notice.
+        consumer: consumer of the client library, which `source` may have replaced meanwhile.
+        message: first message, an object of the client library; None: there is a `problem`, or the last read returned
+            so many that more may be ready.
+        problem: error of the client library, after which `take` replaces the consumer; "": none.
+        at_once: the message was ready when it was requested, so others may follow it in the queue.
     """
 
     source: PartitionConsumer
@@ -68,10 +75,19 @@ class Arrival:
 
 
 class PartitionConsumer:
-    """One consumer of one partition, or of a plain topic. `request.topic` is the partition's name, `number` its number
-    as a text, PLAIN of a plain topic. Thread-safe, but `take` and `look` are for one thread.
+    """One consumer of one partition, or of a plain topic (one without partitions). The owner calls `open` once, and
+    `check` all the time: it opens the consumer again if the client library does not reconnect within 7 s. Thread-safe,
+    but `take` and `look` are for one thread.
 
-    Arrivals come to `inbox`. Never a negative acknowledgement, never the client's own dead letters: neither is safe.
+    Args:
+        subscriber: creates consumers of the client library.
+        request: what to read; its `topic` is the name of the partition.
+        inbox: gets an Arrival when there is something to read. The thread that reads the inbox passes it to `take`.
+        sink: is notified when the broker will redeliver unacknowledged messages, gets the results of acknowledgements
+            if the request `confirms`, and the error of a thread that failed.
+
+    `number`: number of the partition as a text, "-1" (PLAIN) of a plain topic. Negative acknowledgements and the client
+    library's own dead letters are not used, because neither is safe.
     """
 
     def __init__(
@@ -103,15 +119,17 @@ class PartitionConsumer:
 
     @property
     def native_reader(self) -> Reader | None:
-        """Reader of the native border for this consumer; None if the consumer has no such reader, or is not
-        connected.
+        """Object by which the native border (the C++ module) reads this consumer; None while the consumer is not
+        connected, and if it is read without the border.
         """
         consumer = self._consumer
         return consumer.reader if consumer is not None and self._connection.connected else None
 
     @property
     def shown(self) -> str:
-        """Its topic, with the reason why it is not connected, where that is known."""
+        """Text for people: its topic, followed by a reason if it is not open because another reader has the partition
+        alone.
+        """
         return self._connection.shown
 
     @property
@@ -120,21 +138,26 @@ class PartitionConsumer:
         return self._connection.since
 
     def open(self) -> None:
-        """Begins to subscribe, on a thread that tries until it succeeds or `stop` is called; returns at once. If the
-        broker refuses a try for good before `first_try` is set, it is the last one, and `refused` says why. `first_try`
-        is set then, after success, if another reader has the partition alone, and by `wait_no_longer`.
+        """Begins to subscribe on a new thread; returns at once. The thread tries until it succeeds or `stop` is called,
+        and also ends at a refusal that waiting does not change (such as a missing permission), but only if `first_try`
+        is not set yet: `refused` then has the reason as text.
+
+        The event `first_try` is set by a success, by such a refusal, by `wait_no_longer`, and if another reader has the
+        partition alone and the request allows that (`shares`): then the tries go on.
         """
         self._opening = begin(self._keep_opening, "kodo-subscribe", self._sink.fail)
 
     def wait_no_longer(self) -> None:
-        """Lets a start go on without it: a refusal for good, too, is from now on logged and tried again. Without effect
-        if `refused` is set.
+        """Sets `first_try`, so that the start of the worker goes on without this partition: from now on every refusal
+        is logged and tried again. No effect if the consumer is open or `refused` is set.
         """
         with self._lock:
             self.first_try.set()
 
     def acknowledge(self, tokens: Sequence[object], tickets: Sequence[int] = ()) -> None:
-        """Queues acknowledgements; without a consumer they are kept for the next one. Never waits, never raises."""
+        """Queues acknowledgements; while no consumer is open they are kept for the next one. `tickets`: one for each
+        token if the request `confirms`, else none. Never waits, never raises.
+        """
         with self._lock:
             consumer = self._consumer
             if consumer is None:
@@ -143,7 +166,11 @@ class PartitionConsumer:
         self._acks.send(consumer, tokens, tickets)
 
     def check(self, now: float) -> None:
-        """Notices that the connection was lost, or is of no use. To be called more often than a reconnection takes."""
+        """Compares the noted state with the connection; does not wait. A new loss is reported to the sink, unless
+        `stop` was called. The consumer is replaced (`renew`) if the loss has lasted for more than 7 s or if its permits
+        are used up. The caller must call it more often than a reconnection takes, or a short loss is not noticed.
+        `now`: time.monotonic().
+        """
         consumer = self._consumer
         if consumer is None or not self._telling.acquire(blocking=False):
             return
@@ -163,10 +190,13 @@ class PartitionConsumer:
             self.renew(f"no connection for {_GIVE_UP:.0f} s")
 
     def renew(self, problem: str, away: float = 0.0) -> None:
-        """Closes the consumer and, after `away` seconds, subscribes again, as often as it takes, on a thread: returns
-        at once. The sink is notified that the broker will redeliver every unacknowledged message. `problem`: reason for
-        the log; "": none is logged. While none is open, only the sink is notified; after the end nothing happens.
+        """Closes the consumer and, after `away` seconds, subscribes again, as often as it takes, on a thread; returns
+        at once. The sink is notified that the broker will redeliver every unacknowledged message. While no consumer is
+        open, only the sink is notified. No effect after `stop`: an open consumer stays, so that acknowledging goes on.
+        `problem`: reason for the log; "": nothing is logged.
         """
+        if self._stopped.is_set():
+            return
         with self._lock:
             old = self._take_consumer()
             self.permits.waits_since = None
@@ -195,10 +225,12 @@ class PartitionConsumer:
         self._connection.wanted.set()
 
     def take(self, arrival: Arrival, deliver: Callable[[list[Delivery]], object]) -> None:
-        """Delivers the messages that are ready, and requests the next one. A single message is delivered as soon as it
-        arrives, with the ready messages behind it; while many are ready, whole batches are delivered.
+        """Handles an arrival: reads the messages that are ready, calls `deliver` with their deliveries, and requests
+        the next message. If 32 or more were ready, it puts another Arrival into the inbox instead. Replaces the
+        consumer (`renew`) if the arrival has a problem or the read raises pulsar.PulsarException.
 
-        An arrival at a replaced consumer is dropped: the broker redelivers its messages to any worker.
+        An arrival at a replaced consumer is dropped, and so are messages if the connection is lost meanwhile: the
+        broker redelivers them to any worker.
         """
         consumer = arrival.consumer
         if consumer is not self._consumer:
@@ -221,8 +253,9 @@ class PartitionConsumer:
             self._listen(consumer)
 
     def look(self, deliver: Callable[[list[Delivery]], object]) -> None:
-        """Delivers messages that arrived silently, without a call (kodo_consumer.adapters.pulsar.silent_arrivals). Does
-        nothing until the consumer has waited for a call for 0.5 s.
+        """Delivers silent arrivals: messages that stay in the client library's queue because it missed a callback
+        (kodo_consumer.adapters.pulsar.silent_arrivals). Does nothing until the consumer has waited for a callback for
+        0.5 s. Errors of the client library are only logged.
         """
         consumer, since = self._consumer, self.permits.waits_since
         if consumer is None or since is None or time.monotonic() - since < LOOK_EVERY:

@@ -60,9 +60,16 @@ class _OpenProducers(dict["Key", Any]):
 
 
 class Producers:
-    """Sends messages by one client. `before`: what the thread does before it sends anything, where this client takes
-    the place of one that had no receipts: then of each producer's messages one is sent first, and the others when it
-    is stored (kodo_consumer.adapters.pulsar.send_breakers). `results`: of the native border, None: without it.
+    """Sends messages by one client, on a thread of its own.
+
+    Args:
+        factory: creates the producers of the client.
+        on_receipts: gets bundles of (ticket, receipt), on any thread.
+        on_broken: called with the error of a thread that ends too early.
+        before: called on the sending thread before it sends anything, such as to close an earlier client that hangs. If
+            it is given, each producer first sends one message, and the others once that one is stored
+            (kodo_consumer.adapters.pulsar.send_breakers).
+        results: results of sends by the native border (the C++ module); None: sends go without it.
     """
 
     def __init__(
@@ -105,7 +112,9 @@ class Producers:
         self._some.set()
 
     def send(self, messages: Sequence[tuple[int, Outgoing]]) -> None:
-        """Queues messages with their tickets for the publishing thread. Thread-safe, never waits, never raises."""
+        """Queues messages with their tickets for the publishing thread, which opens the producers that are missing.
+        Thread-safe, never waits, never raises.
+        """
         self._queue.extend(messages)
         if not self._some.is_set():
             self._some.set()
@@ -361,9 +370,10 @@ def _soonest(*times: float | None) -> float | None:
 
 
 class SendQueue:
-    """Queue of messages for a publisher's thread. Messages that are sent again go before those that wait. `take` is for one
-    thread, the rest for any. `resent`: how often a message was sent again, by ticket; `compressed`: algorithm
-    by ticket, of messages that were too large as they were.
+    """Queue of messages for a publisher's thread. Messages that are sent again, or again with compression, leave it
+    before new ones. `take` is for one thread, the rest for any. `resent`: number of times that a message was queued
+    again as it was, by ticket; `compressed`: compression algorithm by ticket, of messages that were too large as they
+    were. `forget` removes their entries.
     """
 
     def __init__(self) -> None:
@@ -377,12 +387,14 @@ class SendQueue:
         self._waiting.extend(messages)
 
     def again(self, ticket: int, message: Outgoing) -> None:
-        """Queues a message that is to be sent once more, before those that were never sent."""
+        """Queues a message that is to be sent once more, before those that were never sent, and counts it in `resent`."""
         self.resent[ticket] = self.resent.get(ticket, 0) + 1
         self._again.append((ticket, message))
 
     def compress(self, ticket: int, message: Outgoing, algorithm: str) -> None:
-        """Queues a message that is to be sent alone, compressed, before those that were never sent."""
+        """Queues a message that is to be sent alone, compressed by `algorithm` (noted in `compressed`), before those
+        that were never sent.
+        """
         self.compressed[ticket] = algorithm  # first: who takes the message looks there
         self._again.append((ticket, message))
 
@@ -397,7 +409,9 @@ class SendQueue:
         return found
 
     def forget(self, tickets: Sequence[int]) -> None:
-        """Drops the facts about messages that have got their receipts. Unknown tickets are ignored."""
+        """Removes the entries of these tickets, whose messages have got their receipts, from `resent` and `compressed`.
+        Unknown tickets are ignored.
+        """
         if self.resent:
             for ticket in tickets:
                 self.resent.pop(ticket, None)

@@ -38,15 +38,21 @@ class _Sent(NamedTuple):
 
 
 class PendingSends:
-    """Messages without a receipt, with a circuit breaker for each producer. Its truth value: the client library has a
-    message. A ticket is the number by which the sender knows a message.
+    """Messages without a receipt, with a circuit breaker for each producer. An instance is true while the client
+    library has a message. A ticket is the number by which the sender identifies a message.
 
-    `producers`: the open ones. `close` closes one, and the library then reports its messages as lost. `send` sends a
-    message, and opens a producer if there is none; `opens` returns whether that is in progress. `answer` gets a
-    message's receipt. `wake` makes the sending thread call `look`. `ordered`: topics that keep the order of each key.
-    `cautious`: breakers are open from the beginning.
+    Args:
+        producers: open producers by key.
+        close: closes and removes the producer of a key; the library then reports its messages as lost.
+        send: sends a message, and opens a producer if there is none.
+        answer: gets the ticket and the receipt of a message.
+        wake: makes the sending thread call `look`.
+        opens: returns True while the producer of a key is being opened.
+        ordered: topics that keep the order of each key.
+        cautious: every breaker is open from the beginning.
 
-    Only the sending thread calls it, except `stored`, `lost` and `forget`, which threads of the library may call too.
+    Only the sending thread calls the methods, except `stored`, `lost` and `forget`, which threads of the library may
+    call too.
     """
 
     def __init__(  # noqa: PLR0913
@@ -136,8 +142,8 @@ class PendingSends:
             self._wake()
 
     def lost(self, ticket: int, reason: str) -> None:
-        """Takes a message back that the client library gave up; the next `look` decides whether it waits here. A
-        message that this object does not know is answered as unconfirmed.
+        """Takes a message back that the client library gave up: the next `look` lets it wait here if the breaker is
+        open, else answers it as unconfirmed. A message that this object does not know is answered so at once.
         """
         sent = next((of_one[ticket] for of_one in list(self._sent.values()) if ticket in of_one), None)
         if sent is None:
@@ -165,8 +171,10 @@ class PendingSends:
         return True
 
     def look(self) -> None:
-        """Opens the breaker and closes the producer of each partition that stores nothing, sends the messages that may
-        try, sends all waiting messages of a partition that stored one, and answers those whose time is over.
+        """Decides about `lost` messages, and sends all waiting messages of a partition that stored one. Then, every
+        0.05 s at most: opens the breaker and closes the producer of each partition that stores nothing (see
+        SendBreaker.look), sends the messages that may try, and answers as unconfirmed those that still wait here 60 s
+        (SEND_TIMEOUT) after they were to be sent first.
         """
         while self._lost:  # first, for they may go on with the others
             self._came_back(*self._lost.popleft())

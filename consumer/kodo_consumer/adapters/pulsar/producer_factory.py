@@ -21,7 +21,8 @@ _BATCHING: Final = {True: pulsar.BatchingType.KeyBased, False: pulsar.BatchingTy
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerOptions:
-    """Options of producers that depend on their topics. `by_key`: topics whose batches have messages of one key each.
+    """Options of producers by topic (names without `-partition-…`). `by_key`: topics whose batches have messages of one
+    key each.
     `ordered`: topics that keep the order of each key, whatever happens to their brokers. `outlets`: the topics that
     have schemas; None: no topic has one.
 
@@ -43,19 +44,22 @@ class ProducerOptions:
     moves: bool = False
 
     def declared(self, topic: str) -> str:
-        """Algorithm that the file declares for a topic or partition; "": none."""
+        """Compression algorithm that the topology file declares for a topic or for the topic of a partition; "": none."""
         return self.compression.get(whole_topic(topic), "")
 
     def is_free(self, topic: str) -> bool:
-        """True if a message that is too large in the topic's own way may be sent alone, and so overtake others."""
+        """True if a message that is too large in the topic's own way may be sent alone with another compression, and so
+        overtake others: always for a worker's moves, else if the topic declares a compression and does not keep the
+        order of keys.
+        """
         return self.moves or (bool(self.declared(topic)) and whole_topic(topic) not in self.ordered)
 
 
 class ProducerFactory:
-    """Factory of the producers of one client. The broker chooses each producer's name, which is new, and sequence
-    numbers begin at 2. Without a first number of ours, the client takes the broker's with each connection until a
-    receipt has come, and so gives the numbers of messages on their way to later ones; a topic that deduplicates drops
-    these.
+    """Factory of the producers of one client. The broker chooses each producer's name, which is new. Sequence numbers
+    begin at 2: if `create` set no first number, the client library would take the broker's number at each connection
+    until the first receipt, and could give a later message the number of one that is under way; a topic that
+    deduplicates would drop the later one.
     """
 
     def __init__(self, client: Any, options: ProducerOptions) -> None:
@@ -99,5 +103,7 @@ class ProducerFactory:
         )
 
     def close(self) -> None:
-        """Closes the client with all its producers: see close_client."""
+        """Closes the client with all its producers, within about 5 s, and never raises: see close_client. Sends without
+        a receipt are given up.
+        """
         close_client(self._client, "a publisher")

@@ -60,9 +60,10 @@ class _Opening:
 
 
 class Openings(Generic[K]):
-    """Openings by key, 64 at once at most; others wait for their turn. One thread calls the methods; any thread may
-    call `forget`. `create` opens a producer, on a thread of the opening. `wake`: called on any thread when `ended` has
-    a new result.
+    """Openings of producers (or requests for partitions) by key, each on a thread of its own, 64 at once at most;
+    others wait for their turn. `key in openings` is true until `ended` returns the result. One thread calls the
+    methods; any thread may call `forget`. `create`: opens the producer of a key. `wake`: called on any thread when
+    `ended` has a new result.
     """
 
     def __init__(self, create: Callable[[K], Any], wake: Callable[[], object], on_broken: Broke) -> None:
@@ -103,8 +104,9 @@ class Openings(Generic[K]):
         return max(0.0, min(ends) - time.monotonic()) if ends else None
 
     def add(self, key: K, ticket: int, message: Outgoing, old: Any = None, within: float | None = None) -> None:
-        """Lets a message wait for a producer, and begins the opening unless it is in progress. The thread of the
-        opening first closes `old`. `within`: seconds until it is given up, None: OPEN_WITHIN.
+        """Lets a message wait for a producer, and begins the opening unless it is in progress; does not wait. `old`:
+        producer that the thread of the opening closes first. `within`: seconds from the start of that thread until the
+        opening is given up; None: 20 (OPEN_WITHIN). Both are ignored if the opening is in progress.
         """
         self.open(key, old, within)
         self._awaited[key].messages.append((ticket, message))
@@ -117,7 +119,8 @@ class Openings(Generic[K]):
 
     def ended(self) -> list[Opened[K]]:
         """Returns the openings that succeeded, failed or were given up since the last call, each with the messages that
-        waited for it; does not wait. A producer whose opening failed or was given up rests for 5 s.
+        waited for it; does not wait. A success after the opening was given up is returned too; a later failure is not.
+        A producer whose opening failed or was given up rests for 5 s. Begins openings that wait for their turn.
         """
         found: list[Opened[K]] = []
         while self._results:

@@ -29,9 +29,11 @@ _WAIT: Final = 0.5  # seconds that the native border waits for receipts in one c
 
 
 class PulsarPublisher:
-    """kodo_consumer.core.values.broker.Publisher over one client at a time. `connect` makes a client; receipts are
-    handed over in bundles on a thread of their own. The constructor opens one producer of each of `topics`, and raises
-    ClusterError where it cannot. A topic whose backlog quota is used up is opened by its first message instead.
+    """kodo_consumer.core.values.broker.Publisher over one client at a time. `connect` makes a client; `on_receipts`
+    gets bundles of receipts, on a thread of their own. The constructor opens one producer of each of `topics`, and
+    raises ClusterError where it cannot; only a topic whose backlog quota is used up is logged, and opened by its first
+    message. `on_broken`: called with the error of a thread that ends too early. `border`: native border; None: sends go
+    by the client's own binding.
     """
 
     def __init__(
@@ -73,15 +75,16 @@ class PulsarPublisher:
         self._producers.send(messages)
 
     def renew(self) -> None:
-        """Starts afresh with a new client. Messages that have no receipt yet are dropped and get none: the caller
-        publishes them again. The new client sends nothing before the old one is closed, which would send it as well;
-        and to each partition one message first, because the cause may be the broker's.
+        """Starts afresh with a new client; returns at once. Messages that have no receipt yet are dropped and get none:
+        the caller publishes them again. The new client sends nothing until the old one is closed, because the old one
+        might send it as well, or for about 5 s if that does not close. The new client then sends one message to each
+        partition, and others when that one is stored, because the fault may be the broker's.
         """
         self._producers = self._new_producers(before=self._producers.abandon)
 
     def close(self) -> None:
-        """Sends the queued messages, waits 5 s at most for receipts, closes the client, and ends both threads. Messages
-        without a receipt by then get none.
+        """Sends the queued messages, waits 5 s at most for receipts, closes the client, within 5 s more, and ends both
+        threads. Messages without a receipt by then get none.
         """
         self._producers.close()
         self._over = True

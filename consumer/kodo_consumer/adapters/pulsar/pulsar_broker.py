@@ -56,13 +56,19 @@ _WATCH_EVERY: Final = 0.05  # seconds: an unload shows as a disconnection of abo
 
 
 class PulsarBroker:
-    """kodo_consumer.core.values.broker.Broker over pulsar-client. `by_key`: topics whose published batches hold one key
-    each, as Key_Shared needs it. `ordered`: topics that keep the order of keys. `largest`: bytes a message may have,
-    by topic, where that is known. `compression`: algorithm by topic, where declared. `native`: false switches the
-    native border off. Raises ClusterError without an address of the binary port.
+    """kodo_consumer.core.values.broker.Broker over pulsar-client. The constructor connects to no broker; it raises
+    ClusterError without an address of the binary port, or if the issuer of tokens gives none.
 
-    The client library's own log is read for facts that only it contains, and goes nowhere: all others are in
-    receipts, disconnections and errors.
+    Args:
+        by_key: topics whose published batches hold one key each, as Key_Shared needs it.
+        ordered: topics that keep the order of keys.
+        outlets: topics whose producers have schemas; None: none.
+        largest: size limit of a message in bytes, by topic, where it is known.
+        compression: compression algorithm by topic, where declared.
+        native: False switches the native border (the C++ module) off.
+
+    The client library's own log is read for facts that only it contains, and is not written anywhere: all other facts
+    are in receipts, disconnections and errors.
     """
 
     def __init__(
@@ -104,9 +110,10 @@ class PulsarBroker:
         self._on_broken, self._on_alarm = on_broken, on_alarm
 
     def open(self, request: LaneRequest, sink: LaneSink) -> PulsarLaneReader | MultiConsumerReader:
-        """Reads a topic, by several consumers where the limit of unacknowledged messages may need them. Waits for
-        partitions that no broker serves: 5 s for all lanes together, then 1 s for each lane. Raises ClusterError where
-        the broker refuses, or if acknowledgements are to be confirmed and cannot be.
+        """Reads a topic, by several consumers where the limit of unacknowledged messages may need them; returns its
+        reader. Waits for partitions that no broker serves: 5 s for all lanes together, then 1 s for each lane; they are
+        opened later. Raises ClusterError where the broker refuses, if nobody answers which partitions the topic has,
+        or if acknowledgements are to be confirmed and cannot be.
         """
         _warn_of_other_log()
         if request.confirms:
@@ -128,9 +135,11 @@ class PulsarBroker:
         *,
         moves: bool = False,
     ) -> PulsarPublisher:
-        """A publisher with a client of its own, which the caller closes. `largest`: size limits in bytes by topic, in
-        place of this broker's own for these topics; `moves`: see ProducerOptions. While brokers fail over it is tried
-        again, for 60 s at most. Raises ClusterError.
+        """Returns a publisher with a client of its own, which the caller closes. `topics`: topics that are opened
+        before it returns, but for those whose backlog quota is used up; others are opened by their first message.
+        `largest`: size limits in bytes by topic, in place of this broker's own for these topics; `moves`: messages are
+        a worker's reroutes, stay in this cluster, and go compressed if they are too large. While brokers fail over the
+        opening is tried again, for 60 s at most. Raises ClusterError.
         """
         options = replace(self._options, largest={**self._options.largest, **(largest or {})}, moves=moves)
         self._begin_to_watch()
@@ -159,7 +168,9 @@ class PulsarBroker:
             raise cannot_publish(topic, problem) from None
 
     def close(self) -> None:
-        """Closes the client that the lanes share, after lanes and publishers were closed."""
+        """Closes the client that the lanes share, and ends the thread that watches connections. The caller has closed
+        lanes and publishers before.
+        """
         self._over.set()
         self._wake_watcher()
         self._waits.close()

@@ -16,11 +16,16 @@ _MOST_VERSIONS: Final = 100  # that have producers at a time
 
 
 class Key(NamedTuple):
-    """Key of a producer. `topic`: a partition as a rule. `version`: schema version of its messages; "": the declared
-    schema, None: no schema. `delayed`: its messages have a due time and are sent one by one, because a batch that waits
-    for more messages would be sent after higher numbers, and a broker that deduplicates would drop it. `again`: for
-    messages that the broker took for duplicates of another producer's, which continues. `compression`: algorithm of
-    messages that are sent alone, because they are too large in their topic's own way; "": that way.
+    """Key of a producer: messages that differ in one of these fields need different producers.
+
+    Args:
+        topic: name of a partition, or of a topic without partitions.
+        version: schema version of the messages, such as `L1:3`; "": the declared schema; None: no schema.
+        delayed: the messages have a due time and are sent one by one, because a batch that waits for more messages
+            would be sent after higher sequence numbers, and a broker that deduplicates would drop it.
+        again: for messages that are sent again because the broker took them for duplicates; the first producer goes on.
+        compression: algorithm of messages that are sent alone, because they are too large as their topic declares; "":
+            as it declares.
     """
 
     topic: str
@@ -46,9 +51,10 @@ class PassThrough(Schema):  # type: ignore[misc]  # the client library has no ty
 
 
 class SchemaTopics:
-    """Topics whose producers have a schema. `versioned`: topics that use the version with which a message came.
-    `declared`: the Avro definition by topic, for messages without a version. `definition` reads a version; None: it is
-    not Avro.
+    """Topics whose producers have a schema, by names without `-partition-…`. `versioned`: topics whose messages keep
+    the schema version with which they came. `declared`: the Avro definition by topic, for messages without a version.
+    `definition`: returns the Avro definition of a version such as `L1:3`, or None if it is not Avro; it may block and
+    raise ClusterError.
     """
 
     def __init__(
@@ -61,9 +67,10 @@ class SchemaTopics:
         self._versions: set[str] = set()
 
     def version(self, topic: str, version: str) -> str | None:
-        """`Key.version` for a message to `topic`; None: the topic has no schema. `version`: schema version with which
-        the message came; "": none. Each version needs a producer, and senders choose versions: those after the first
-        100 count as none.
+        """Value of `Key.version` for a message to `topic`; "": the topic's declared schema, None: it has no schema.
+        `version`: schema version with which the message came; "": none. The version counts only if the topic is
+        `versioned`. Each version needs a producer, and senders choose versions: versions after the first 100 count as
+        none.
         """
         base = whole_topic(topic)
         if version and base in self._versioned and self._is_one_of_few(version):

@@ -111,11 +111,11 @@ class SendBreaker:
         self.waiting[ticket] = WaitingMessage(message, since, tries)
 
     def next_trial(self, now: float, limit: float) -> tuple[int, WaitingMessage] | None:
-        """Removes and returns the message to send as a trial now, with its ticket; None: no trial is due, or one is
-        under way. Of those with time left before `limit` seconds are over, or of all if none has, it chooses the
-        message that was sent least often, and the oldest of these: so each message gets one copy more, rather than one
-        many. A third try of any message has a longer pause. If order is kept, only the first message of each key may be
-        chosen.
+        """Removes and returns the message to send as a trial now, with its ticket; None: no trial is due, one is under
+        way, or the breaker is closed. Prefers messages with at least 15 s left of the `limit` seconds after they were
+        to be sent first; among these the message that was sent least often, then the lowest ticket: so each message
+        gets one copy more, rather than one many. A third or later try of a message has a longer pause. If order is
+        kept, only the first message of each key may be chosen.
         """
         if not self.is_open or self.trial is not None or now < self._try_at or not self.waiting:
             return None

@@ -39,8 +39,10 @@ _RESULTS: Final = {int(result): result for result in pulsar.Result.__members__.v
 
 
 class SendCalls:
-    """Sends each message by a call of its own. `local`: it stays in this cluster where its topic is replicated. For one
-    thread; results come on threads of the client's. `in_bundles`: several cost less than as many calls.
+    """Sends each message by a call of its own into the client library. One thread calls the methods. `on_result`: gets
+    the result of a send, on a thread of the library; `on_failure`: gets a message that the library refuses. `local`:
+    messages are not replicated to other clusters. `in_bundles`: True if `send_all` costs less than a `send` of each
+    message.
     """
 
     in_bundles = False
@@ -49,8 +51,8 @@ class SendCalls:
         self._on_result, self._on_failure, self._local = on_result, on_failure, local
 
     def send(self, ticket: int, message: Outgoing, key: Key, producer: Any) -> None:
-        """Sends a message now, or with others at `flush`. Never raises: `on_failure` gets a message that the client
-        refuses.
+        """Sends a message now; subclasses may queue it until `flush`. Never raises: `on_failure` gets a message that
+        the client refuses.
         """
         try:
             producer.send_async(
@@ -72,14 +74,16 @@ class SendCalls:
             self.send(ticket, message, key, producer)
 
     def flush(self) -> None:
-        """Sends the messages that wait for others; here none does, because `send` waits for none."""
+        """Sends the messages that a subclass has queued; here it does nothing, because `send` queues none."""
 
     def close(self) -> None:
-        """Drops the messages that wait for others: these producers send nothing more."""
+        """Drops the messages that a subclass has queued; here it does nothing. The caller sends nothing after it."""
 
 
 class NativeResults:
-    """Results of sends of one publisher, which gather in the native border until `take` takes them."""
+    """Results of the sends of one publisher by the native border (the C++ module). The border gathers them until `wait`
+    returns them; `take` passes them to the functions that `add` registered. `sender`: the border's object that sends.
+    """
 
     def __init__(self, border: NativeBorder) -> None:
         self.border = border
@@ -91,8 +95,8 @@ class NativeResults:
         self._last = 0
 
     def add(self, producer: Any, on_results: OnNativeResults) -> tuple[int, Producer]:
-        """Registers a producer, with the function that gets its results. Returns the number and the native producer.
-        Raises RuntimeError, TypeError if the border does not recognise the object.
+        """Registers a producer; `on_results` gets its stored messages and its failed ones. Returns (a new number of the
+        producer, its native producer). Raises RuntimeError, TypeError if the border does not recognise the object.
         """
         with self._lock:
             self._last += 1
@@ -103,7 +107,9 @@ class NativeResults:
         return number, found
 
     def sent(self, number: int, count: int) -> None:
-        """Adds `count` to the results that are to come from a producer; it may be negative."""
+        """Adds `count`, which may be negative, to the number of results that are still to come from the producer
+        `number`.
+        """
         with self._lock:
             self._outstanding[number] += count
 
@@ -114,13 +120,13 @@ class NativeResults:
             self._forget(number)
 
     def wait(self, seconds: float, gather: float) -> Sequence[NativeResult]:
-        """Results, at most so many seconds later; the first one waits `gather` seconds for others. Empty: none came, or
-        somebody called `wake`.
+        """Waits at most `seconds` for results and returns them; after the first one it waits `gather` seconds for
+        others. Empty: none came, or somebody called `wake`.
         """
         return self.sender.receipts(round(seconds * 1000), round(gather * 1000))
 
     def take(self, results: Sequence[NativeResult]) -> None:
-        """Passes results on. Never raises."""
+        """Passes results of `wait` to the functions of their producers. Never raises."""
         for number, stored, others in results:
             self._routes[number](stored, others)
         with self._lock:
@@ -140,8 +146,9 @@ class NativeResults:
 
 
 class NativeSendCalls(SendCalls):
-    """Sends messages in bundles, each producer's in their order. What the border cannot build (a NUL in a text, which C
-    would cut; what is no text, no bytes, no number) goes by a call of its own, in its turn.
+    """Sends messages in bundles by the native border (the C++ module), each producer's in their order. A message that
+    the border cannot build (a text with NUL, which C would cut; a value of a wrong type) goes by a call of its own, in
+    its turn.
     """
 
     in_bundles = True
@@ -162,7 +169,9 @@ class NativeSendCalls(SendCalls):
         self.send_all([(ticket, message)], key, producer)
 
     def send_all(self, messages: Sequence[tuple[int, Outgoing]], key: Key, producer: Any) -> None:
-        """Queues messages until `flush`, which 1,024 queued messages begin."""
+        """Queues messages until `flush`. Calls `flush` itself once 1,024 messages are queued, and first if messages of
+        the key are queued for another producer.
+        """
         waiting = self._waiting.get(key)
         if waiting is None or waiting[0] is not producer:
             if waiting is not None:
@@ -180,7 +189,9 @@ class NativeSendCalls(SendCalls):
             self._flush(key, producer, messages)
 
     def close(self) -> None:
-        """Drops the waiting messages and the producers. Results of messages that were sent are still reported."""
+        """Drops the queued messages and the registrations of producers; does not close the producers. Results of
+        messages that were sent are still reported.
+        """
         self._waiting, self._count = {}, 0
         for _, number, _ in self._native.values():
             self._results.retire(number)
@@ -222,7 +233,10 @@ class NativeSendCalls(SendCalls):
 def send_calls(
     on_result: OnResult, on_stored: OnStored, on_failure: OnFailure, results: NativeResults | None, *, local: bool
 ) -> SendCalls:
-    """Calls of one client's producers: by the native border where there are `results` of it."""
+    """Returns new send calls for one client's producers: by the native border with its `results`, or one by one if
+    `results` is None. `on_stored`: gets messages that are stored, with the border only; else `on_result` gets them. The
+    other functions, and `local`: see SendCalls.
+    """
     if results is None:
         return SendCalls(on_result, on_failure, local=local)
     return NativeSendCalls(on_result, on_stored, on_failure, results, local=local)

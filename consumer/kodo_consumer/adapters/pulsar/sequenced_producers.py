@@ -37,8 +37,8 @@ DROPPED: Final = Unconfirmed("the broker took it for one that it has")
 
 
 class SequencedClient:
-    """Client for producers with fixed names. The constructor, which checks that a broker answers, `partitions` and
-    `open` raise ClusterError.
+    """Client for producers with fixed names, so that a broker that deduplicates stores each numbered message once. The
+    constructor checks that a broker answers. The constructor, `partitions` and `open` raise ClusterError.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -55,9 +55,9 @@ class SequencedClient:
             raise cannot_publish(topic, problem) from None
 
     def open(self, partition: str, name: str | None, target: SendTarget) -> SequencedProducer:
-        """Opens a producer, which compresses as the target declares, and waits for the broker. `name`: name of the
-        producer; None: a new one, and a message is then known by its order alone. Raises ClusterError, also if another
-        process has the name.
+        """Opens a producer of a partition, with the compression and the Avro schema that `target` declares, and waits
+        for the broker. `name`: name of the producer; None: the broker chooses a new one, so messages cannot be
+        deduplicated between processes. Raises ClusterError, also if another process has the name.
         """
         declared: dict[str, Any] = {}
         if target.payload_type == "avro" and target.schema is not None:
@@ -78,13 +78,15 @@ class SequencedClient:
         return SequencedProducer(producer)
 
     def close(self) -> None:
-        """Closes the client with all its producers. Messages without a receipt are dropped."""
+        """Closes the client with all its producers, within about 5 s. Messages without a receipt are dropped, and their
+        functions may not be called. Never raises.
+        """
         close_client(self._client, "a source")
 
 
 class SequencedProducer:
-    """Producer of one partition. `last_stored`: highest number that the broker had stored under its name when it was
-    opened; -1: none.
+    """Producer of one partition. `last_stored`: highest sequence number that the broker had stored under the producer's
+    name when it was opened; -1: none.
     """
 
     def __init__(self, producer: Any) -> None:
@@ -99,10 +101,13 @@ class SequencedProducer:
         return number <= self.last_stored
 
     def send(self, number: int | None, message: Outgoing, token: Any, on_answer: OnAnswer) -> None:
-        """Queues a message in the client, which then gives `on_answer` its answer on a thread of its own, or within
-        this call if it refuses the message. `number`: above all earlier ones, because a broker that deduplicates drops
-        any other (`DROPPED`), and would count it as stored from then on: so it is not sent, and Rejected; None: the
-        client numbers.
+        """Queues a message in the client, without its ordering key and due time; does not wait. `on_answer` gets
+        `token` and the receipt: later on a thread of the client library, or within this call if the message is refused.
+
+        `number`: sequence number, at least 1 and above all numbers that this object sent before, because a broker that
+        deduplicates would drop any other, and it would count as stored: such a message is not sent, and is answered as
+        Rejected. None: the client library numbers. A message that the broker dropped as a duplicate is answered as
+        unconfirmed (DROPPED).
         """
         if number is not None and number <= self._sent:
             reason = f"its number {number} is not above {self._sent}, which was sent before: the broker would drop it"
@@ -141,8 +146,8 @@ def _pass_answer(token: Any, on_answer: OnAnswer, result: Any, position: Any) ->
 
 
 def is_deduplicating(connection: Connection, partition: str) -> bool | None:
-    """True if the broker deduplicates the messages of a partition that it has loaded; None: this role may not know, or
-    there is no answer. Asks once. Never raises ClusterError.
+    """True if the broker deduplicates the messages of a partition; the broker must have loaded the partition. None:
+    this role may not read that, or no answer came. Sends one request and does not repeat it. Never raises ClusterError.
     """
     admin = HttpAdmin(connection, limit=0.0)
     try:

@@ -23,9 +23,10 @@ LOOK_EVERY: Final = 0.5  # seconds between two looks, and that a call may be on 
 
 
 class SilentArrivals:
-    """Silent arrivals of one consumer of the client library. `poll` takes a message out of the library's queue, without
-    waiting. `ordered`: messages of a key keep their order. `empty_at`: time.monotonic() of the last look that found
-    nothing. For one thread.
+    """Silent arrivals of one consumer: messages that stay in the client library's queue although a reader waits for a
+    callback with the next message. `poll`: takes a message out of that queue without waiting. `ordered`: messages of a
+    key keep their order. `empty_at`: time.monotonic() of the last `look` that found nothing; -inf: never. For one
+    thread.
     """
 
     def __init__(self, poll: Callable[[], ReadResult], *, ordered: bool) -> None:
@@ -34,11 +35,11 @@ class SilentArrivals:
         self.empty_at = float("-inf")
 
     def look(self) -> ReadResult:
-        """Returns the messages to deliver now; often none. The reader calls it every `LOOK_EVERY` seconds while it
-        waits for a callback.
+        """Polls the queue once and returns the messages to deliver now; often none. The reader calls it every 0.5 s
+        (`LOOK_EVERY`) while it waits for a callback.
 
-        If order matters, a message that was found is kept until the next look, because the callback with the one before
-        it may be under way. Raises pulsar.PulsarException.
+        If order matters, a message that was found is kept until the next call, because the callback with the message
+        before it may be under way. Raises pulsar.PulsarException.
         """
         found, self._early = self._early, ReadResult([])
         if found.deliveries:
@@ -52,8 +53,9 @@ class SilentArrivals:
         return found
 
     def sort(self, called: ReadResult) -> ReadResult:
-        """Returns the deliveries of a call together with the silent arrivals, in the order of their positions. If the
-        order does not matter, returns `called` unchanged. Raises pulsar.PulsarException.
+        """Returns the deliveries of a callback together with the silent arrivals, in the order of their positions. If
+        the order does not matter, returns `called` unchanged. Polls the queue once more if the callback had a single
+        message. Raises pulsar.PulsarException.
         """
         if not self._ordered:
             return called

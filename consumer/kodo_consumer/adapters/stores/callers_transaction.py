@@ -30,12 +30,12 @@ def check_session(session: object) -> None:
 
 
 def why_not_undone(session: Any, table: Any) -> str:
-    """Reason why a rollback by the caller would not undo a change of this table, as text; empty: it would undo it. A
+    """Reason why a rollback by the caller would not undo a change of this table, as text; "": it would undo it. A
     session without a connection gets one. Raises SQLAlchemyError.
 
-    The driver's state decides, because SQLAlchemy reports a transaction in any case. Python's driver of SQLite begins
-    one only with the first change, or never if so configured; a savepoint before that is the whole transaction, and its
-    end commits.
+    The driver's state decides, because SQLAlchemy reports a transaction in any case: a driver that commits each
+    statement by itself undoes nothing. Python's driver of SQLite begins a transaction only with the first change, or
+    never if so configured; a savepoint before that is the whole transaction, and its end commits.
     """
     connection = session
     if not isinstance(session, Connection):

@@ -17,8 +17,8 @@ _WHAT: Final = {
 
 
 class DatabaseTrouble:
-    """Failures of a database in sequence. `text`: the reason of the last failure; "": none came since the last call of
-    `works`.
+    """Failures of a database in sequence. `text`: the reason of the last failure, for people; "": none came since the
+    last call of `works`.
     """
 
     def __init__(self) -> None:
@@ -35,8 +35,8 @@ class DatabaseTrouble:
         return min(_MOST_PAUSE, 2.0 ** min(self._failures - 2, _MOST_DOUBLED))
 
     def works(self) -> bool:
-        """Records that the database works. Returns True if failures came before this success, False if it worked all
-        the time.
+        """Records that the database works, and clears the failures. Returns True if at least one failure came since the
+        last call.
         """
         failed, self._failures, self.text = self._failures > 0, 0, ""
         return failed

@@ -19,7 +19,9 @@ _HARMLESS: Final = frozenset({
 
 
 def address_without_secrets(url: URL) -> str:
-    """Text of an address with a masked password and without those values of its query that may be secret."""
+    """Text of a database address for people: the password is masked (`***`), and of the query only values that are
+    known to be harmless stay.
+    """
     harmless = {name: values for name, values in url.query.items() if name in _HARMLESS}
     host = url.host and url.host.rpartition("@")[2]  # of a password that has an `@` the rest counts as the host
     return url.set(query=harmless, host=host).render_as_string(hide_password=True)

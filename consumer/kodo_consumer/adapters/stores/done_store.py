@@ -25,7 +25,7 @@ _CANNOT_ASK: Final = "store cannot be asked"
 
 
 class DoneStoreClient:
-    """Reader of the store of one subscription, a context manager that connects at the first call and closes at the end
+    """Reader of the store of one subscription: a context manager that connects at the first call and closes at the end
     of the block. `store`: the workers' setting, which may have a password: no error shows it. `subscription`: full
     name, such as `kodo/trade/orders:billing`.
     """
@@ -45,8 +45,8 @@ class DoneStoreClient:
             self._opened = None
 
     def __call__(self, identities: Sequence[str]) -> frozenset[str]:
-        """Returns those of `identities` that are done. Raises KodoctlError if the store cannot be opened (K740) or read
-        (K741).
+        """Returns those of `identities` (message ids) that the workers recorded as done. Raises KodoctlError if the
+        store cannot be opened or is `memory` (K740), or if it cannot be read or its SQLite file is missing (K741).
         """
         if self._opened is None:
             self._opened = self._open()

@@ -27,9 +27,10 @@ EXAMPLES: Final = "memory, sqlite:///kodo.db or postgresql://USER@HOST/DATABASE"
 
 
 def parse_store(text: str) -> Secret:
-    """Returns the setting `store`, checked, with the one driver that stores use in place of any other that the text
-    names. Does not connect. Raises ValueError, whose text leaves the setting out, because it may have a password, and
-    UsageError (K721) for a database without SQLAlchemy.
+    """Returns the setting `store` (`memory` or the address of a database), checked, with the driver name replaced by
+    the one that stores use. Does not connect. Raises ValueError if it is neither, or SQLite without a file; the text
+    leaves the setting out, because it may have a password. Raises UsageError (K721) for a database if SQLAlchemy is not
+    installed.
     """
     if text == _MEMORY:
         return Secret(text)
@@ -77,9 +78,9 @@ class StorePlace:
         return address_without_secrets(self.url)
 
     def open(self, subscription: str) -> Store:
-        """New store for one subscription (full name) and a new run; it does not connect yet. Stores in `memory` of one
-        subscription share their data within this process, as long as one of them is referenced. Raises KodoctlError
-        (K740) if the driver is not installed.
+        """New store for one subscription (full name) and a new worker run; it does not connect yet. Stores in `memory`
+        of one subscription share their data within this process, as long as at least one of them exists. Raises
+        KodoctlError (K740) if the driver is not installed.
         """
         if self.secret.reveal() == _MEMORY:
             return MemoryStore(new_run(), _SHELVES.setdefault(subscription, Shelf()))

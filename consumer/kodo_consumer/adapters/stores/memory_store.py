@@ -24,8 +24,13 @@ MOST: Final = 1_000_000
 
 @dataclass(slots=True, weakref_slot=True)
 class Shelf:
-    """Data that all stores of one subscription in one process share. `done`: time of each done message by `clock`, the
-    oldest first.
+    """Data that all memory stores of one subscription in one process share. Users take `lock` for every access.
+
+    Args:
+        done: time of each done message by its identity, in seconds by `clock`, the oldest first.
+        marks: crash marks of messages whose handlers have started and not ended, by identity.
+        beats: number of beats (signs of life) by worker run.
+        accounts: accounts of shared limits by name.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -49,9 +54,10 @@ class MemoryStore:
         """Does nothing: a shelf needs no tables."""
 
     def exchange(self, request: Exchange) -> StoreAnswer:
-        """Records the done messages, removes this run's marks of done and ended ones, and marks the starting ones,
-        under the lock of the shelf. Returns which starting messages are done already, and the marks of those that have
-        one from an earlier start, of this run or another: their marks do not change.
+        """Records the done messages, removes this run's crash marks of done and ended ones, and marks the starting
+        ones, under the lock of the shelf. Returns which starting messages are done already (any run's marks of these
+        are removed), and the marks of those that have one from an earlier start, of this run or another: their marks do
+        not change.
         """
         shelf = self._shelf
         with shelf.lock:
@@ -70,7 +76,9 @@ class MemoryStore:
         return StoreAnswer(done, marks)
 
     def take_over(self, identity: str, found: CrashMark, mark: CrashMark) -> bool:
-        """Replaces the mark `found` by `mark`. Returns false if the message has another mark now, or none."""
+        """Replaces the crash mark `found` of a message by `mark`. Returns False, and changes nothing, if the message
+        has another mark now, or none.
+        """
         with self._shelf.lock:
             if self._shelf.marks.get(identity) != found:
                 return False
@@ -78,13 +86,15 @@ class MemoryStore:
             return True
 
     def beat(self) -> Mapping[str, int]:
-        """Counts one beat of this run. Returns the counts of all runs on the shelf."""
+        """Adds one beat (sign of life) of this run. Returns the number of beats by run, of all runs on the shelf."""
         with self._shelf.lock:
             self._shelf.beats[self.run] = self._shelf.beats.get(self.run, 0) + 1
             return dict(self._shelf.beats)
 
     def grant(self, requests: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
-        """Returns one grant for each request, from the limit accounts of the shelf."""
+        """Returns one lease grant for each request, in their order, and records the grants in the shelf's accounts of
+        limits.
+        """
         with self._shelf.lock:
             now, accounts = self._shelf.clock(), self._shelf.accounts
             return [
@@ -105,7 +115,7 @@ class MemoryStore:
         return len(old)
 
     def leave(self) -> None:
-        """Removes the marks and the beats of this run. Its records of done messages stay."""
+        """Removes the crash marks and the beats of this run. Its records of done messages stay."""
         with self._shelf.lock:
             marks = self._shelf.marks
             self._shelf.marks = {identity: mark for identity, mark in marks.items() if mark.run != self.run}

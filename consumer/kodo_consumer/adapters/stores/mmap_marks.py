@@ -31,8 +31,8 @@ _DEAD: Final = ""  # the run of adopted marks: nobody lives by that name
 
 
 def open_file_store(folder: Path, subscription: str) -> FileStore:
-    """Opens a new file store in `folder`, which it creates if missing. Raises KodoctlError if the folder cannot be
-    written.
+    """Opens a new file store (crash marks in a mapped file) in `folder`, which it creates if missing, for a new worker
+    run. Raises KodoctlError (K740) if the folder cannot be written.
     """
     from kodo_consumer.adapters.stores.factory import new_run
 
@@ -56,9 +56,10 @@ def _create_locked(path: Path) -> BinaryIO:
 
 
 class FileStore:
-    """Implementation of kodo_consumer.core.values.store.Store by one file of this worker. It remembers no done
-    messages. The constructor adopts the marks of dead workers of the subscription, at most 1,024, and deletes their
-    files once it has all marks of them; it raises OSError.
+    """Implementation of kodo_consumer.core.values.store.Store by one mapped file of this worker, which has crash marks
+    of messages whose handlers run. It remembers no done messages. Identities are names as `name_of` makes them. The
+    constructor adopts at most 1,024 marks of dead workers of the subscription; it deletes a dead worker's file once it
+    has all marks of it. It raises OSError if the folder is missing or cannot be written.
     """
 
     def __init__(self, folder: Path, subscription: str, run: str) -> None:
@@ -95,8 +96,9 @@ class FileStore:
         return StoreAnswer(marks=marks)
 
     def take_over(self, identity: str, found: CrashMark, mark: CrashMark) -> bool:
-        """Replaces the mark `found` by `mark`. Returns False if an adopted mark of the message is another one by now; a
-        message without an adopted mark gets `mark` and True. No other worker writes this file.
+        """Replaces the mark `found` of a message by `mark` and returns True. Returns False, and changes nothing, only
+        if the message has an adopted mark that differs from `found`; a message without an adopted mark gets `mark`,
+        because no other worker writes this file. Raises StoreDownError if the file has no room.
         """
         if self._adopted.get(identity, found) != found:
             return False
@@ -107,7 +109,9 @@ class FileStore:
         return True
 
     def beat(self) -> Mapping[str, int]:
-        """Counts one beat; returns the count of this run alone, because the locks on the files show which workers live."""
+        """Adds one beat. Returns the number of beats of this run alone, by its name: the locks on the files show which
+        other workers live.
+        """
         self._beats += 1
         return {self.run: self._beats}
 
@@ -116,8 +120,8 @@ class FileStore:
         return 0
 
     def leave(self) -> None:
-        """Clears the marks of this run; adopted marks stay in the file for the next worker. If no mark is left, deletes
-        the file.
+        """Clears the marks of this run; marks that it adopted from dead workers stay in the file for the next worker.
+        If no mark is left, deletes the file.
         """
         for name in [name for name in self._places if name not in self._adopted]:
             self._clear(name)

@@ -66,11 +66,11 @@ _OLD_MARK: Final = 7 * 86_400_000  # ms after which a mark is, whose message nev
 
 
 def engine_of(url: URL) -> Engine:
-    """New SQLAlchemy engine, which does not connect yet. Statements fail after PATIENCE seconds, on SQLite only while
+    """New SQLAlchemy engine, which does not connect yet. Statements fail after 2 s (PATIENCE), on SQLite only while
     they wait for a lock. SQLite gets a write-ahead log, so that readers and the writer do not wait for each other.
 
-    On PostgreSQL, settings last for one transaction only and no statement is prepared on the server: a pooler may give
-    the connection to an application next, whose commits need stricter durability than the store's notes.
+    On PostgreSQL, settings (among them asynchronous commit) last for one transaction only and no statement is prepared
+    on the server: a pooler may give the connection to an application next, whose commits need stricter durability.
     """
     if url.get_backend_name() != "sqlite":
         return _on_postgresql(url)
@@ -99,7 +99,8 @@ def _on_postgresql(url: URL) -> Engine:
 
 class SqlStore:
     """Implementation of kodo_consumer.core.values.store.LeaseStore by a database, for one subscription and one worker
-    (`run`). Times are the database's. Its methods raise StoreDownError. Thread-safe.
+    (`run`). Identities are names as `name_of` makes them. Times are the database's. Its methods raise StoreDownError,
+    except `interrupt` and `close`. Thread-safe.
     """
 
     def __init__(self, url: URL, subscription: str, run: str) -> None:
@@ -165,9 +166,10 @@ class SqlStore:
             connection.rollback()
 
     def exchange(self, request: Exchange) -> StoreAnswer:
-        """Records the done messages, removes this run's marks of done and ended ones, and marks the starting ones, in
-        one transaction. Returns which starting messages are done, and the marks of those that an earlier start has
-        marked, of this run or another. Repeated once after a deadlock, or if the connection was lost.
+        """Records the done messages, removes this run's crash marks of done and ended ones, and marks the starting
+        ones, in one transaction. Returns which starting messages are done (any run's marks of these are removed), and
+        the marks of those that an earlier start has marked, of this run or another. Repeated once after a deadlock, or
+        if the connection was lost.
         """
 
         def exchange() -> StoreAnswer:
@@ -239,8 +241,8 @@ class SqlStore:
             self._start(connection, ended_meanwhile, done, marks)
 
     def take_over(self, identity: str, found: CrashMark, mark: CrashMark) -> bool:
-        """Replaces the mark `found` by `mark` in one UPDATE. Returns false if the message has another mark now, or
-        none.
+        """Replaces the crash mark `found` of a message by `mark` in one UPDATE. Returns False if the message has
+        another mark now, or none.
         """
         with self._transaction() as connection:
             return self._take_over(connection, identity, found, mark)
@@ -252,7 +254,9 @@ class SqlStore:
         return connection.execute(statement.values(changes)).rowcount == 1
 
     def beat(self) -> Mapping[str, int]:
-        """Adds a beat of this run and returns the beats of all runs of the subscription, in one transaction."""
+        """Adds one beat (sign of life) of this run. Returns the number of beats by run, for all runs of the
+        subscription. One transaction.
+        """
         statement = upsert(self._engine.dialect, RUNS).values(
             run=self.run, subscription=self._subscription, beat=1, at=now_ms()
         )
@@ -265,10 +269,11 @@ class SqlStore:
             return {row.run: row.beat for row in rows}
 
     def prune(self, keep: int, seconds: float) -> int:
-        """Deletes ids of messages whose handlers returned more than `seconds` ago, except the last `keep` (at least
-        one), and runs, marks and accounts that are old by limits of their own. Returns the number of deleted ids. Rows
-        of `message.once` stay. Each bundle of 2,000 is a transaction and a range of the index, because a database
-        without statistics would run a subquery again for each row.
+        """Deletes ids of messages whose handlers returned more than `seconds` ago, except the newest `keep` (at least
+        one). Also deletes runs silent for a day, crash marks older than 7 days of runs that are gone, and unused
+        accounts of limits. Returns the number of deleted ids. Rows of `message.once` stay. Each bundle of 2,000 is a
+        transaction and a range of the index, because a database without statistics would run a subquery again for each
+        row.
         """
         mine, at = _is(HANDLED, self._subscription), HANDLED.c.at
         with self._transaction() as connection:
@@ -295,22 +300,23 @@ class SqlStore:
         connection.execute(delete(STARTED).where(old, not_(STARTED.c.run.in_(lives))))
 
     def leave(self) -> None:
-        """Deletes the marks and the beats of this run in one transaction. Its records of done messages stay."""
+        """Deletes the crash marks and the beats of this run in one transaction. Its records of done messages stay."""
         with self._transaction() as connection:
             connection.execute(delete(STARTED).where(*_is(STARTED, self._subscription), self._is_mine))
             connection.execute(delete(RUNS).where(RUNS.c.run == self.run))
 
     def done_among(self, names: Sequence[str]) -> frozenset[str]:
-        """Returns those of `names` that are recorded as done for this subscription, by workers or by `message.once`.
-        Marks nothing, so callers need not be workers. Raises StoreDownError.
+        """Returns those of `names` (message identities as `name_of` makes them) that are recorded as done for this
+        subscription, by workers or by `message.once`. Marks nothing, so callers need not be workers. Raises
+        StoreDownError.
         """
         with self._transaction() as connection:
             found = [connection.scalars(self._find_done, {"names": part}).all() for part in _bundles(names)]
         return frozenset(name for part in found for name in part)
 
     def count(self) -> tuple[int, int]:
-        """(messages that workers remember as done, crash marks) of the subscription, for people. Rows of `message.once`
-        are left out.
+        """Returns (number of messages that workers remember as done, number of crash marks) of the subscription, for
+        people. Rows of `message.once` are left out.
         """
         with self._transaction() as connection:
             counts = [

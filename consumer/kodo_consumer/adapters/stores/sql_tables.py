@@ -135,8 +135,8 @@ _INSERTS: Final[Mapping[str, Any]] = {"sqlite": sqlite.insert, "postgresql": pos
 
 
 def insert_once(dialect: Dialect, table: Table) -> Any:
-    """INSERT that does nothing for a key that exists. Raises KodoctlError (K743) unless the database is SQLite or
-    PostgreSQL.
+    """New INSERT statement for a table, which does nothing for a key that exists. Raises KodoctlError (K743) unless the
+    database is SQLite or PostgreSQL.
     """
     make = _INSERTS.get(dialect.name)
     if make is None:
@@ -145,7 +145,7 @@ def insert_once(dialect: Dialect, table: Table) -> Any:
 
 
 def upsert(dialect: Dialect, table: Table) -> Any:
-    """INSERT that the caller completes by `on_conflict_do_update`. Raises KeyError unless the database is SQLite or
-    PostgreSQL.
+    """New INSERT statement for a table, which the caller completes by `on_conflict_do_update`. Raises KeyError unless
+    the database is SQLite or PostgreSQL.
     """
     return _INSERTS[dialect.name](table)

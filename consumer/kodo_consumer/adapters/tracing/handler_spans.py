@@ -48,8 +48,16 @@ _DEFERRED: Final = "deferred"  # `kodo.outcome` of a run whose message ends late
 
 
 class HandlerCall:
-    """One call of a handler. `left`: its messages that have no decision yet. `is_first`: its message carries no
-    context.
+    """One call of a handler, and its span.
+
+    Args:
+        span: span of the call.
+        context: trace context of the span.
+        left: number of messages of the call whose end is not noted yet; the span ends when it is 0.
+        is_batch: the call has a batch of messages.
+        is_first: the message of the call carries no trace context.
+
+    `ended`: when the handler returned or raised, in ns since the epoch; None: not yet.
     """
 
     __slots__ = ("context", "ended", "is_batch", "is_first", "left", "span")
@@ -62,8 +70,8 @@ class HandlerCall:
 
 
 class HandlerSpans:
-    """Makes the spans of one worker: for each handler run, and for each reroute without a run. `tenant`: spans name
-    the tenant of their message, except spans of batches. Thread-safe.
+    """Makes the spans of one worker: for each handler run, and for each reroute without a run. `tenant`: spans name the
+    tenant of their message (its value of `fair_by`), except spans of batches. Thread-safe.
     """
 
     def __init__(self, tracer: Tracer, policy: Policy, *, tenant: bool) -> None:
@@ -91,7 +99,8 @@ class HandlerSpans:
 
     def around(self, function: Callable[[Any], Any], *, is_async: bool, batches: bool) -> Callable[[Any], Any]:
         """Returns the handler wrapped so that each call runs within a span. The wrapper drops the handler's result and
-        raises its exceptions. `batches`: its argument is a batch, else a message.
+        raises its exceptions. `is_async`: the handler, and so the wrapper, is async. `batches`: its argument is a
+        batch, else a message.
         """
         begin = self._begin_batch if batches else self.begin
 
@@ -130,8 +139,8 @@ class HandlerSpans:
     # ---- the start
 
     def begin(self, message: Message) -> HandlerCall:
-        """Starts the span of a message that is about to be handled; it ends with the handler's return or with the
-        decision. May raise exceptions of the tracer; `around` and `began` suppress them.
+        """Starts the span of a message that is about to be handled, and returns its HandlerCall; the span ends with the
+        handler's return or with the decision. May raise exceptions of the tracer; `around` and `began` suppress them.
         """
         delivery, lane, headers = parts_of(message)
         carried = read_context(delivery.properties)
@@ -219,7 +228,9 @@ class HandlerSpans:
                 self._end_run(_key(message), run)
 
     def on_outcome(self, message: Message, outcome: Outcome) -> None:
-        """Notes the end of a run in a process of the pool, and ends its span if the outcome is DONE."""
+        """Notes the end of a run in a process of the pool, and ends its span if the outcome is DONE. A message without
+        a span has no effect.
+        """
         run = self._open.get(_key(message))
         if run is not None:
             run.ended = time.time_ns()

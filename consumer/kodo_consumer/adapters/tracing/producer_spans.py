@@ -21,9 +21,10 @@ _OF_ALL: Final[dict[str, Any]] = {**SYSTEM, "messaging.operation.name": "send", 
 
 
 def begin_span(tracer: Tracer, message: CheckedMessage) -> OnSent | None:
-    """Interceptor around "publish" (its first parameter is bound): starts the span of a message, and adds its context
-    to the properties. If the application put a context there, that one stays and is linked. Returns the function that
-    ends the span; None if it is not sampled, or tracing fails.
+    """Interceptor around "publish", once its `tracer` is bound: starts the span of a message, and adds the span's
+    context to the message's properties. If the application put a context there, that context stays and is linked.
+    Returns the function that ends the span, which takes the receipt or the exception; None if the span is not sampled,
+    or tracing fails.
     """
     with HARMLESS:
         span = _start_span(tracer, message)

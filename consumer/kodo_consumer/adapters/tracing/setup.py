@@ -28,7 +28,7 @@ _API: Final = "opentelemetry.trace"
 
 def runs_of(policy: Policy, wanted: Wanted, *, tenant: bool) -> HandlerSpans | None:
     """Makes the spans of a subscription's handlers; None if there are no traces. `tenant`: the spans name the tenant of
-    their message. Raises UsageError as tracer_of does.
+    their message. Raises UsageError (K762) if traces are wanted (`on`) and cannot be made: see tracer_of.
     """
     if (tracer := tracer_of(wanted)) is None:
         return None
@@ -39,7 +39,7 @@ def runs_of(policy: Policy, wanted: Wanted, *, tenant: bool) -> HandlerSpans | N
 
 def sends_of(wanted: Wanted) -> Callable[[CheckedMessage], OnSent | None] | None:
     """Interceptor of a producer, for "publish", that makes a span for each message; None without traces. Raises
-    UsageError: see tracer_of.
+    UsageError (K762) if traces are wanted (`on`) and cannot be made: see tracer_of.
     """
     if (tracer := tracer_of(wanted)) is None:
         return None
@@ -49,9 +49,9 @@ def sends_of(wanted: Wanted) -> Callable[[CheckedMessage], OnSent | None] | None
 
 
 def carry_span(wanted: Wanted, message: CheckedMessage) -> None:
-    """Interceptor of an outbox, for "publish": adds properties that carry the caller's current span to a row, unless it
-    carries one, or there are no traces. Whoever sends the row may be another process, much later. Raises UsageError:
-    see tracer_of.
+    """Interceptor of an outbox, for "publish": adds properties that carry the caller's current span to a message that
+    becomes a row, unless it carries one, or there are no traces. Whoever sends the row may be another process, much
+    later. Raises UsageError (K762) if traces are wanted (`on`) and cannot be made: see tracer_of.
     """
     if TRACE_NAMES.isdisjoint(message.properties) and tracer_of(wanted) is not None:
         from kodo_consumer.adapters.tracing.propagation import context_properties
@@ -60,10 +60,10 @@ def carry_span(wanted: Wanted, message: CheckedMessage) -> None:
 
 
 def tracer_of(wanted: Wanted) -> Tracer | None:
-    """Tracer that makes spans; None: there are no traces. With `auto` there are traces if the process has set a tracer
-    provider before this call.
+    """Tracer that makes spans; None: there are no traces, always so with `off`. With `auto` there are traces if the
+    process has set a tracer provider of OpenTelemetry before this call.
 
-    Raises UsageError if `on` is wanted, and OpenTelemetry or a tracer provider is missing.
+    Raises UsageError (K762) if `on` is wanted, and OpenTelemetry or a tracer provider is missing.
     """
     if wanted == "off" or (wanted == "auto" and _API not in sys.modules):  # who sets a provider has imported it
         return None

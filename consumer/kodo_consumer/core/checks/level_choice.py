@@ -18,7 +18,8 @@ _SLOW: Final = 30_000  # ms on a level that does not admit a message which route
 
 def choose_level(in_flight: InFlight, policy: Policy, wall: int) -> Routed | Deferred | None:
     """Chooses another level for a message whose handler could run now. Returns Routed with that level, None if the
-    message stays, or Deferred if it must leave, but later. Counts the result in its lane. `wall`: ms since the epoch.
+    message stays, or Deferred if it must leave, but later. Counts each route, and each route that was stopped, in the
+    message's lane. `wall`: ms since the epoch.
 
     A move of the tenant by hand comes first: a message that it takes goes to its level, and one on its level stays,
     whatever routes and exclusive levels say. Routes are evaluated at the first receipt from a ready lane (the sender

@@ -44,9 +44,9 @@ class SendOptions(TypedDict, total=False):
     `key`: orders messages, and chooses the partition; `ordering_key`: the key by which key_shared subscriptions order,
     in place of `key`; it chooses the partition if there is no `key`. `properties`: texts; values that are true, false
     or numbers are sent as JSON writes them. `event_time`: an aware datetime, or ms since the epoch; 0: none. `delay`:
-    how long readers get the message later, as "10m", seconds or a timedelta; `deliver_at`: when they get it, as an
-    aware datetime or ms since the epoch, and at once if that is past; give one of both at most. `id`: identity of the
-    message (`kodo-id`), the same for a message that is sent again; None or empty: a new one.
+    time after which readers get the message, as "10m", seconds or a timedelta; `deliver_at`: moment at which they get
+    it, as an aware datetime or ms since the epoch, and at once if that is past; give at most one of these two. `id`:
+    identity of the message (`kodo-id`), the same for a message that is sent again; None or empty: a new one.
     """
 
     key: str | None
@@ -167,7 +167,7 @@ class DelayRule(NamedTuple):
         return cls("", *min(((longest, whose) for longest, whose in limits if longest), default=(0, "")))
 
     def check(self, delay: int) -> None:
-        """Raises UsageError if a message may not be delayed by so many ms."""
+        """Raises UsageError (K732) if a message may not be delayed by `delay` ms, which are more than 0."""
         why = self.refusal
         if not why and self.longest and delay > self.longest:
             why = f"a delay of {Duration(delay)} is beyond {Duration(self.longest)}, {self.whose}"
@@ -290,9 +290,10 @@ class MessageValidator:
         deliver_at: int | datetime | None = None,
         id: str | None = None,  # noqa: A002  # the word of the message property
     ) -> NewMessage:
-        """Returns the message that a sender gave: the one rule of `Producer` and of the test harness. `wall`: returns
-        the time, in ms since the epoch; the other arguments: see SendOptions. Raises UsageError for anything that the
-        topology does not allow, but for the size (see `too_large`), which depends on the number.
+        """Returns the message that a sender gave, as NewMessage, with a new `id` if it has none: the one rule of
+        `Producer` and of the test harness. `wall`: returns the time, in ms since the epoch; the other arguments: see
+        SendOptions. Raises UsageError for anything that the topology does not allow, except for the size, which depends
+        on the sequence number (see `too_large`).
         """
         found = [
             f"{name} is {why}"
@@ -323,9 +324,9 @@ class MessageValidator:
 
     def encode(self, payload: Any) -> bytes | None:
         """Returns the payload as bytes. Bytes stay as they are, and are checked if the topic has a schema; any other
-        value is encoded, as Avro on an Avro topic, else as compact JSON (kodo_consumer.core.payloads.plain_values);
-        None, a tombstone, stays None. Raises UsageError if the schema forbids the payload, or if a value is not JSON,
-        such as NaN or a set.
+        value is encoded, as Avro on an Avro topic, else as compact JSON (kodo_consumer.core.payloads.plain_values), and
+        checked; None, a tombstone, stays None. Raises UsageError if the schema forbids the payload, or if a value is
+        not JSON, such as NaN or a set.
         """
         try:
             if isinstance(self._check, Payloads) and self._check.kind == "avro":

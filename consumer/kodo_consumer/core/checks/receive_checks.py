@@ -27,10 +27,11 @@ UNSIGNED = "control properties without a valid signature"
 
 
 def check_on_receipt(in_flight: InFlight, policy: Policy, wall: int) -> Outcome | None:
-    """Sets `headers` (and with a signer `delivery`) of the message to the part of its headers that may be believed, and
-    notes in `delivery` why they are corrupt. Returns OtherSubscription if it is meant for another subscription,
-    Discarded if a person discards it, CorruptHeaders if its headers are unsigned or broken, else None. On a ready topic
-    such headers are dropped instead: the message counts as a first delivery. `wall`: ms since the epoch.
+    """Sets `headers` of the message to the part of its headers that may be believed, and with a signer removes from
+    `delivery` the properties that may not; notes in `delivery.broken` why headers are corrupt. Returns
+    OtherSubscription if it is meant for another subscription, Discarded if a person discards it, CorruptHeaders if its
+    headers are unsigned or broken, else None. On a ready topic such headers are dropped instead: the message counts as
+    a first delivery. `wall`: ms since the epoch.
     """
     broken = ""
     if policy.signer is not None:

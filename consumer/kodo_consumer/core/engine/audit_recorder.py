@@ -55,9 +55,9 @@ class AuditBatch(PendingPublish):
 
 
 class AuditRecorder:
-    """Gathers and publishes the records of one run of a worker, numbered from 1; a hole shows those that were given up.
-    `run`: name of the run, set before the first record. `waiting`: messages that wait for the receipt of their record.
-    Calls need the engine's lock.
+    """Gathers and publishes the audit records of one run of a worker, numbered from 1; a missing number shows records
+    that were given up. `run`: name of the run, set before the first record. `waiting`: number of messages that wait for
+    the receipt of their record. Calls need the engine's lock.
     """
 
     def __init__(
@@ -96,9 +96,10 @@ class AuditRecorder:
         """Adds the audit record of a message that has ended in its lane. Returns True if the message may be
         acknowledged now. False: the caller acknowledges it when `on_stored` returns it, after the record's receipt.
 
-        `now`: seconds of the monotonic clock; `reason`: text for the record; `sent`: the reroute that is stored, None
-        if the message was not published elsewhere; `token`: position of the stored copy, by its receipt; ignored
-        without `sent`. Publishes the gathered records if there are enough of them, else a timer does after 0.05 s.
+        `why`: rule by which it ended; `now`: seconds of the monotonic clock; `reason`: text for the record; `sent`: the
+        reroute that is stored, None if the message was not published elsewhere; `token`: position of the stored copy,
+        by its receipt; ignored without `sent`. Publishes the gathered records at once if they are 1,000, or have
+        100,000 characters of error texts; else a timer does after 0.05 s.
         """
         delivery, headers, wall = in_flight.delivery, in_flight.headers, self._clock.wall()
         stored_at = delivery.position

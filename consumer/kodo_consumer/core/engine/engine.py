@@ -48,8 +48,10 @@ _TICK: Final = 1.0  # seconds between two looks at what no event announces
 
 
 class Engine:
-    """Messages of one subscription in one worker. `draining`: it receives and starts nothing more. `confirms`: results
-    of acknowledgements will be reported to `context.confirmations`.
+    """Engine of one worker: it tracks each message of one subscription and decides about it. Callers make one call at a
+    time (under one lock), then fetch and carry out effects (`context.take_effects`) and `acknowledgements`. `draining`:
+    it receives and starts nothing more. `confirms`: results of acknowledgements will be reported to
+    `context.confirmations`.
     """
 
     def __init__(
@@ -92,10 +94,10 @@ class Engine:
     # ---- what arrives
 
     def deliver(self, index: int, deliveries: Sequence[Delivery]) -> None:
-        """Takes messages of the lane with this index; drops them if the engine drains or has left the lane. Drops
-        copies of messages in flight. Copies of messages that were acknowledged within the last minute, or whose batch
-        has others in flight, are only acknowledged again. Messages of a failover partition that is another worker's are
-        kept aside.
+        """Takes messages of the lane with this index; drops all of them if the engine drains or has left the lane. A
+        copy of a message in flight is dropped. A copy of a message that was acknowledged within the last minute, or
+        whose batch has others in flight, is only acknowledged again. Messages of a failover partition that is another
+        worker's are kept aside.
         """
         if self.draining or index in self.presence.away:
             return
@@ -170,8 +172,9 @@ class Engine:
 
     def receipts(self, receipts: Sequence[tuple[int, Receipt]]) -> None:
         """Takes receipts by their tickets, and ignores unknown tickets. A stored message is acknowledged in its lane,
-        after the receipt of its audit record if messages wait for those; one without a receipt is sent again, and a
-        refused one goes to the dead letters. Then publishes moves that waited for room.
+        after the receipt of its audit record if messages wait for those; one whose receipt is Unconfirmed is sent
+        again, and a refused one goes to the dead letters, or stays in flight unhandled (parked) if those refuse it.
+        Then publishes moves that waited for room.
         """
         now, flow = self._clock.now(), self.flow
         for ticket, receipt in receipts:
@@ -195,9 +198,10 @@ class Engine:
         return self.take(now)
 
     def take(self, now: float | None = None) -> Message | None:
-        """Takes the next message to handle, with its tokens of all limits; its handler counts as started. None if no
-        message may start, the engine drains, or limits refused 64 messages in a row: `version` has grown then. Due
-        timers go first. `now`: monotonic seconds, None: those of the clock.
+        """Takes the next message to handle, with its tokens of all limits; its handler counts as started. Due timers go
+        first. None if no message may start, if the engine drains, or if limits refused 64 messages in a row; in the
+        last case `version` has grown, so that the caller calls again. `now`: monotonic seconds, None: those of the
+        clock.
         """
         if self.draining:
             return None
@@ -263,8 +267,8 @@ class Engine:
         return max(0.0, due - now)
 
     def resume_lanes(self) -> None:
-        """Asks lanes that were given no room to deliver again (an effect), once they have room for a batch or run dry,
-        and are neither paused nor blocked.
+        """Adds an effect by which lanes whose last `room` was 0 deliver again, once they have room for a batch or run
+        dry, and are neither paused nor blocked.
         """
         now = self._clock.now()
         for lane in list(self.lookahead.lanes_without_capacity):
@@ -288,9 +292,14 @@ class Engine:
         self, index: int, named: Mapping[str, str] | None, asked: float, emptied: Mapping[str, float]
     ) -> None:
         """Takes the broker's answer about the active consumer of each partition of a lane, which must be a ready lane
-        of a failover subscription. For the arguments see HandOver.on_active_consumers. Releases unstarted messages of
-        partitions that another worker has now, or whose last answer has lapsed. Delivers kept messages of partitions
-        that this worker may handle now.
+        of a failover subscription. Releases unstarted messages of partitions that another worker has now, or whose last
+        answer has lapsed. Delivers kept messages of partitions that this worker may handle now.
+
+        Args:
+            index: index of the lane.
+            named: name of the active consumer by partition (number as a text), "" for none; None: the request failed.
+            asked: monotonic seconds before the request; an answer that comes 2 s later or more does not count.
+            emptied: monotonic seconds when the client library last contained no message of a partition.
         """
         if ready := self.handover.on_active_consumers(self.lanes[index], named, asked, emptied):
             self.deliver(index, ready)
@@ -308,7 +317,8 @@ class Engine:
         left: AbstractSet[int] = frozenset(),
     ) -> None:
         """Puts a policy with the same lanes in force. `resting`: indices of paused lanes. `paused`: paused tenants.
-        `left`: indices of paused lanes that are left although they are ready lanes.
+        `left`: indices of paused lanes from which the worker disconnects although they are ready lanes, because a
+        command moves their cursor.
 
         If moves of tenants or exclusive levels have changed, queued messages that now belong on another level are moved
         there. Handlers that run go on, but under the new time-out.

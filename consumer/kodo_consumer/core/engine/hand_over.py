@@ -28,7 +28,9 @@ log = logging.getLogger("kodo.consumer")
 
 
 class HandOver:
-    """Releases messages, and takes the answers of the broker about active consumers. All calls need the engine's lock."""
+    """Releases messages that have not started (gives them up without an acknowledgement, because the broker redelivers
+    them), and takes the answers of the broker about active consumers. All calls need the engine's lock.
+    """
 
     def __init__(
         self,

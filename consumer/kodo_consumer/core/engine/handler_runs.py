@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class DeferralLimits(NamedTuple):
-    """Limits of deferred messages of one worker. `most`: deferred and running messages together, but never fewer than
-    slots; `timeout`: seconds after which the attempt of a deferred message counts as failed, unless its handler named
-    another time.
+    """Limits of deferred messages of one worker. `most`: number of deferred and running messages together, but at least
+    the number of slots; `timeout`: seconds after which the attempt of a deferred message counts as failed, unless its
+    handler named another time.
     """
 
     most: int
@@ -67,9 +67,7 @@ class HandlerRuns:
         self.meter = meter
 
     def allow_deferral(self, limits: DeferralLimits) -> None:
-        """Lets handlers defer messages from now on, with places for deferred and running messages together: never fewer
-        than slots.
-        """
+        """Lets handlers defer messages from now on, within these limits (see DeferralLimits)."""
         self._limits = limits
 
     @property
@@ -118,9 +116,9 @@ class HandlerRuns:
         return message
 
     def leave_open(self, message: Message, timeout: float | None, now: float) -> bool:
-        """Ends the run of a handler that deferred its message: its slot is free. `timeout`: seconds, None: as the
-        limits say. Returns False, without effect, if the run has ended already, such as by `time_out`. Only after
-        `allow_deferral`.
+        """Ends the run of a handler that deferred its message, and frees its slot; the message waits for its deferral
+        token. `timeout`: seconds until the attempt counts as failed, None: as the limits say. Returns False, without
+        effect, if the run has ended already, such as by `time_out`. Only after `allow_deferral`.
         """
         started = self.running.pop(message, None)
         if started is None or self._limits is None:
@@ -141,7 +139,7 @@ class HandlerRuns:
 
     def end(self, message: Message, outcome: Outcome, now: float) -> bool:
         """Ends a deferred message with an outcome, or with Failed if the outcome is invalid. Returns False, without
-        effect, if it has ended before.
+        effect, if the message is not deferred, such as because it has ended before.
         """
         if self.deferred.pop(message, None) is None:
             return False
@@ -155,8 +153,8 @@ class HandlerRuns:
         return True
 
     def abandon(self) -> None:
-        """Closes the tokens of all deferred messages and of those whose handlers run, because the worker ends: using
-        them has no effect any more, and the broker delivers the messages again.
+        """Closes the deferral tokens of all deferred messages and of those whose handlers run, because the worker ends:
+        using them has no effect any more, and the broker delivers the messages again.
         """
         for message in (*self.deferred, *self.running):
             if message.deferral is not None:

@@ -19,8 +19,8 @@ _PAUSE: Final = 0.25  # seconds that a lane is paused at a time
 
 
 class LaneOverflow:
-    """Publishes the messages in `MessageFlow.too_early` to the end of their lanes, so few at a time that other moves do
-    not queue behind them.
+    """Publishes the isolated messages in `MessageFlow.too_early`, which are due too late to wait in memory, to the end
+    of their lanes, so few at a time that other moves do not queue behind them.
 
     Such a move costs the broker an entry of its own, as it has a due time. So during a flood (isolated messages leave a
     ready lane, and others wait until it is read) these moves are put off, for a minute at most, because other messages

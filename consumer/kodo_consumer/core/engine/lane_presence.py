@@ -20,10 +20,10 @@ _HARMLESS: Final = UNSTARTED | {Stage.UNDELIVERABLE}
 
 
 class LanePresence:
-    """Leaves a paused lane once none of its messages runs, is deferred, is being published or waits for its audit
-    record. Ready lanes, except those of a backup, are left only while their cursor moves, because their readers count
-    as live workers. `rewound`: indices of the paused lanes whose cursor moves; `away`: of the lanes that are left. All
-    calls need the engine's lock.
+    """Leaves (disconnects from) a paused lane once none of its messages runs, is deferred, is being published or waits
+    for its audit record. Ready lanes, except those of a backup, are left only while a command moves their cursor,
+    because their readers count as live workers. `rewound`: indices of the paused lanes whose cursor moves; `away`:
+    indices of the lanes that are left. All calls need the engine's lock.
     """
 
     def __init__(self, context: EngineContext, lanes: Sequence[LaneState], handover: HandOver) -> None:

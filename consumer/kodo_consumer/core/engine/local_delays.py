@@ -38,7 +38,7 @@ class _Early:
 
 class LocalDelays:
     """Begins and ends waits in memory. In-place waits (of messages that failed) are limited to a share of the
-    look-ahead, and so are messages that come long before they are due.
+    look-ahead, and so are early messages, which come more than 5 s before they are due.
 
     Only workers write to the topics of waiting states: if too many messages come early there, their lane is paused. On
     a ready topic any sender may claim a due time: there messages beyond the share are due at once (`hurries`), and no

@@ -175,7 +175,8 @@ class MessageFlow:
     def receipt(self, ticket: int, receipt: Receipt, now: float) -> None:
         """Takes the receipt of a publish: acknowledges a stored message in its lane, unless it has to wait for its
         audit record, and the messages of stored records. Without a receipt the message is sent again. A message that
-        its target refuses becomes a dead letter, or is parked if no target is left.
+        its target refuses becomes a dead letter, or is parked (stays unacknowledged and unhandled, with an alarm) if no
+        target is left.
         """
         end = self.publishes.receipt(ticket, receipt, now)
         if isinstance(end, Published):
@@ -265,7 +266,9 @@ class MessageFlow:
         self._context.effects.alarm("parked", text + more)
 
     def release(self, in_flight: InFlight) -> None:
-        """Drops the worker's record of a message, which is acknowledged or which the broker delivers again."""
+        """Drops the worker's record of a message that is acknowledged, or that the broker delivers again; does not
+        acknowledge it.
+        """
         in_flight.enter(Stage.RELEASED)
         self._lookahead.remove(in_flight)
         if in_flight.waits.in_local_retry or in_flight.waits.early:

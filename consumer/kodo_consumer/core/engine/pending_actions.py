@@ -50,8 +50,8 @@ class PendingActions:
 
     def collect(self, *, flush: bool) -> Actions | None:
         """Returns the actions that the caller carries out outside the lock, and then reports by `end_commit`; None if
-        there are none yet. Without `flush`, acknowledgements and messages are gathered until there are 64 or a tick 5
-        ms later; other effects are due at once.
+        none are due yet. Without `flush`, acknowledgements and messages to publish are gathered until there are 64 of
+        them or 5 ms have passed; other effects are due at once.
         """
         engine = self._engine
         if engine.timers.first < self._next_tick:

@@ -64,7 +64,7 @@ class PendingReroute(PendingPublish):
 
 @dataclass(slots=True)
 class Published:
-    """End of a publish: the broker has stored the message, at the position `token`."""
+    """End of a publish: the broker has stored the message, at the position `token`. `sent`: the publish that ended."""
 
     sent: PendingPublish
     token: Any  # not `object`, for the compiler
@@ -72,7 +72,7 @@ class Published:
 
 @dataclass(slots=True)
 class Refused:
-    """End of a reroute: the target will never take the message; `reason`: for people."""
+    """End of a reroute: the target will never take the message. `sent`: the reroute; `reason`: text for people."""
 
     sent: PendingReroute
     reason: str

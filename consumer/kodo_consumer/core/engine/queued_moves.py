@@ -22,7 +22,10 @@ _WAITS_FOR_TURN = frozenset({Stage.QUEUED, Stage.LIMITED})
 
 
 class QueuedMoves:
-    """Messages that leave the queues for another level, so few at a time that other moves do not queue behind them."""
+    """Queued messages that have to leave for another level, because their tenant now belongs there; few are published
+    at a time, so that other moves do not queue behind them. Its length is the number of those that wait to be
+    published.
+    """
 
     def __init__(self, lanes: Sequence[LaneState], flow: MessageFlow, scheduler: Scheduler) -> None:
         self._lanes, self._flow, self._scheduler = lanes, flow, scheduler

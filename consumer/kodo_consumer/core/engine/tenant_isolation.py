@@ -54,8 +54,9 @@ class _Noisy:
 
 
 class TenantIsolation:
-    """Isolated tenants (`tenants`), and their messages to be moved (`leaving`). Both are empty where the subscription
-    does not isolate. All calls need the engine's lock.
+    """Isolates tenants whose messages fill the look-ahead: moves those of their messages that are beyond a part to
+    another topic. `tenants`: isolated tenants, by name; `leaving`: messages that are taken out of the queues and wait
+    to be published. Both are empty where the subscription does not isolate. All calls need the engine's lock.
     """
 
     def __init__(

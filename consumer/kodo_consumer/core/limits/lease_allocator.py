@@ -81,7 +81,9 @@ class LimitAccount:
 
     @classmethod
     def from_json(cls, text: str) -> LimitAccount:
-        """Account of a text by `to_json`; an empty text is a new account."""
+        """Account of a text by `to_json`; an empty text is a new account. Any other text raises some error, such as
+        ValueError, TypeError or AttributeError.
+        """
         if not text:
             return cls()
         at, following, back, width, parts, holders = json.loads(text)
@@ -89,8 +91,8 @@ class LimitAccount:
 
     def grant(self, run: str, request: LeaseRequest, now: float) -> LeaseGrant:
         """Answers a request of the worker `run`, and changes the account accordingly. `now`: seconds of the store's
-        clock, which may have been set back: by more than 1 s, it takes the times of the account along. Workers that
-        have not asked for 1 s (concurrency: for 5 s) are forgotten.
+        clock; if it was set back by more than 1 s, all times of the account are moved back as well. Workers that have
+        not asked for 1 s (concurrency: for 5 s) are forgotten.
         """
         now = self._come_to(now)
         patience = HOLD if isinstance(request.terms, ConcurrencySpec) else _SHARING

@@ -24,10 +24,10 @@ _IDLE: Final = 0.5  # seconds after which tokens that nobody uses are given back
 
 
 class LeaseClient:
-    """Collects the requests of one worker's limiters and gives them the store's answers; it calls no store itself.
-    `ring`: called with the worker's lock, which all calls need, if `collect` should be called at once. `down`: the
-    store cannot be reached. `active`: limiters that have or want leases. `due`: monotonic time (seconds) of the next
-    collection, infinite if none is due.
+    """Collects the requests of one worker's limiters and passes them the store's answers; it calls no store itself. All
+    calls need the worker's lock. `ring`: called, with that lock, if `collect` should be called at once. `down`: the
+    store cannot be reached. `failed`: number of outages. `active`: limiters that have or want leases. `due`: monotonic
+    time (seconds) of the next collection, infinite if none is due.
     """
 
     def __init__(self, ring: Callable[[], object]) -> None:
@@ -127,7 +127,7 @@ class LeasedLimiter(Limiter):
         """Takes terms and sizes over from `wanted`, of its kind: the limit or the number of workers has changed."""
 
     def idle(self, now: float) -> bool:
-        """True if it may be dropped: as Limiter.idle, and it is not active at the lease client."""
+        """True if it may be dropped: a new limiter would act as this one, which is not active at the lease client."""
         return super().idle(now) and self not in self._leases.active
 
     def on_wait(self, now: float) -> None:
@@ -140,9 +140,9 @@ class LeasedLimiter(Limiter):
 
 
 class TokenPool:
-    """Leased tokens in the order in which they may be used, by this worker's clock (monotonic seconds). `used`: number
-    of tokens used since the last request; `used_at`: time at which one was last used or added; `spent`: number of
-    starts without a token, while the store was down.
+    """Leased tokens in the order in which they may be used, by this worker's clock (monotonic seconds). Its length is
+    the number of tokens. `used`: number of tokens used since the last request; `used_at`: time at which one was last
+    used or added; `spent`: number of starts without a token, while the store was down.
     """
 
     __slots__ = ("_tokens", "spent", "used", "used_at")
@@ -200,9 +200,10 @@ class TokenPool:
     def request(
         self, name: str, terms: RateSpec | QuotaSpec, waiting: int, reserve: int, now: float
     ) -> LeaseRequest | None:
-        """Requests as many tokens as messages wait and as were used since the last request (or `reserve`, if more, and
-        if there are any of these), less those at hand. After 0.5 s without use it gives all tokens back. None if there
-        is nothing to request.
+        """Returns the request for tokens: as many as messages wait (`waiting`) and as were used since the last request,
+        less those at hand. If `reserve` is above the number used, `reserve` counts in its place, but only if messages
+        wait or tokens were used. Reports starts without a token. After 0.5 s without use the request gives all tokens
+        back. None if there is nothing to request. Starts to count uses anew.
         """
         self.first(now)
         want = max(self.used, reserve) if waiting or self.used else 0
@@ -217,22 +218,28 @@ class TokenPool:
 
 
 class TokenLimiter(LeasedLimiter):
-    """Limiter that takes a leased token for each start; without the store it follows its other base class."""
+    """Limiter that takes a leased token for each start. While the store is down it acts as its other base class,
+    RateLimiter or QuotaLimiter, does.
+    """
 
     __slots__ = ()
     terms: RateSpec | QuotaSpec
     _pool: TokenPool
 
     def free(self, now: float) -> bool:
-        """True if a token may be used now; without the store as its other base class."""
+        """True if a token may be used now. While the store is down: as in the other base class."""
         return super().free(now) if self._leases.down else self._pool.first(now) <= now
 
     def room(self, now: float) -> int:
-        """Number of waiters that may try now, one for each usable token and at least 1."""
+        """Number of waiters that may try now, one for each usable token and at least 1. While the store is down: as in
+        the other base class.
+        """
         return super().room(now) if self._leases.down else self._pool.usable(now)
 
     def start(self, now: float) -> None:
-        """Counts the start of a message, which uses a token; if none is left for other waiters, rings for a request."""
+        """Counts the start of a message, which uses a token; if none is left for other waiters, rings for a request.
+        While the store is down: counts a start without a token.
+        """
         super().start(now)
         if self._leases.down:
             self._pool.spent += 1

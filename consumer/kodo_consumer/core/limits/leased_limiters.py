@@ -31,9 +31,9 @@ _NEAR: Final = MAX_MEMORY_WAIT / 1000
 
 
 class LeasedRate(TokenLimiter, RateLimiter):
-    """Rate whose starts take slots that the store has granted. A message that would wait for at most 5 s waits here for
-    the next slot; promises of RateLimiter are for those that wait in another topic, at the pace of this worker's part.
-    Without the store it is a RateLimiter of the rate divided by the workers.
+    """Rate limiter whose starts take slots that the store has granted. A message that would wait for at most 5 s waits
+    here for the next slot; promises of RateLimiter are for messages that wait in another topic, at the pace of this
+    worker's part. While the store is down it acts as a RateLimiter of the rate divided by the workers.
     """
 
     __slots__ = ("_leases", "_pool", "divided", "name", "request_at", "ring_at", "terms")
@@ -54,7 +54,9 @@ class LeasedRate(TokenLimiter, RateLimiter):
         return super().free_at(now) if self._leases.down else max(now, self._pool.first(now))
 
     def wait(self, now: float) -> float:
-        """Seconds until a message would start that begins to wait now, by the pace of this worker's part."""
+        """Seconds until a message would start that begins to wait now, by the pace of this worker's part. While the
+        store is down: as in RateLimiter.
+        """
         if self._leases.down:
             return super().wait(now)
         first = self._pool.first(now)
@@ -62,7 +64,7 @@ class LeasedRate(TokenLimiter, RateLimiter):
 
     def ready_at(self, now: float) -> float:
         """Returns `now` if the wait here would be 5 s or less; else the time (monotonic seconds) at which the wait
-        would be over. See `RateLimiter.ready_at`.
+        would be over, later if that time is promised to others. While the store is down: as in RateLimiter.
         """
         if self._leases.down:
             return super().ready_at(now)
@@ -70,13 +72,15 @@ class LeasedRate(TokenLimiter, RateLimiter):
         return at if at - now > _NEAR else now
 
     def next_slot(self, earliest: float) -> float:
-        """Returns `earliest` itself, because a message that is due soon waits here for its token. While the store is
-        down: as in RateLimiter.
+        """Returns `earliest` itself, because a message that is due soon waits here for its token instead of a promise.
+        While the store is down: as in RateLimiter.
         """
         return super().next_slot(earliest) if self._leases.down else earliest
 
     def reserve(self, slot: float) -> None:
-        """Does nothing, because tokens take the place of near promises. While the store is down: as in RateLimiter."""
+        """Does nothing, because messages that are due soon wait for tokens instead of promises. While the store is
+        down: as in RateLimiter.
+        """
         if self._leases.down:
             super().reserve(slot)
 
@@ -103,7 +107,9 @@ class LeasedRate(TokenLimiter, RateLimiter):
         self.reset(now)
 
     def apply_limit(self, wanted: Limiter) -> None:
-        """Takes the terms over from another LeasedRate; the part in use stays while only the number of workers differs."""
+        """Takes the terms over from another LeasedRate. If only the number of workers differs and the store is not
+        down, the part that this worker uses stays.
+        """
         assert isinstance(wanted, LeasedRate)
         if self.terms != wanted.terms or self._leases.down:  # else it is shared by as many as before
             self.interval, self.burst = wanted.interval, wanted.burst
@@ -111,8 +117,9 @@ class LeasedRate(TokenLimiter, RateLimiter):
 
 
 class LeasedQuota(TokenLimiter, QuotaLimiter):
-    """Quota whose starts take tokens that the store has granted. If the quota is full, the store's answer names the
-    times when starts leave the window. Without the store it is a QuotaLimiter of the amount divided by the workers.
+    """Quota limiter whose starts take tokens that the store has granted. If the quota is full, the store's answer names
+    the times when starts leave the window. While the store is down it acts as a QuotaLimiter of the amount divided by
+    the workers.
     """
 
     __slots__ = ("_leases", "_leaving", "_pool", "_sharers", "name", "request_at", "ring_at", "terms")
@@ -127,7 +134,7 @@ class LeasedQuota(TokenLimiter, QuotaLimiter):
 
     def free_at(self, now: float) -> float:
         """Time (monotonic seconds) at which the next token may be used or a full quota has room again; infinite if only
-        an answer of the store can tell.
+        an answer of the store can tell. While the store is down: as in QuotaLimiter.
         """
         if self._leases.down:
             return super().free_at(now)
@@ -158,7 +165,9 @@ class LeasedQuota(TokenLimiter, QuotaLimiter):
         return at + rounds * self.terms.period
 
     def reserve(self, slot: float) -> None:
-        """Promises a later slot; a start that is free at once needs a token and no promise."""
+        """Promises the time `slot` if it is later, when a full quota has room again; a start that is free at once needs
+        a token and no promise. While the store is down: as in QuotaLimiter.
+        """
         if self._leases.down or (self._leaving and slot >= self._leaving[0][0]):
             super().reserve(slot)
 
@@ -198,7 +207,9 @@ class LeasedQuota(TokenLimiter, QuotaLimiter):
 
 
 class LeasedCap(LeasedLimiter, ConcurrencyLimiter):
-    """Concurrency limit of leased permits, one for each running handler, valid for 5 s from each request on."""
+    """Concurrency limiter of leased permits, one for each running handler, valid for 5 s from each answered request on.
+    While the store is down it acts as a ConcurrencyLimiter of the limit divided by the workers.
+    """
 
     __slots__ = ("_asked", "_fair", "_leases", "_most", "_permits", "_valid", "name", "request_at", "ring_at", "terms")
 
@@ -213,14 +224,14 @@ class LeasedCap(LeasedLimiter, ConcurrencyLimiter):
 
     def free_at(self, now: float) -> float:
         """`now` if a permit is free and valid; otherwise infinite, because only the end of a handler or an answer of
-        the store can tell.
+        the store can tell. While the store is down: as in ConcurrencyLimiter.
         """
         if self._leases.down:
             return super().free_at(now)
         return now if self.running < self._permits and now < self._valid else NEVER
 
     def room(self, now: float) -> int:
-        """Number of waiters that may try now, one for each free permit and at least 1."""
+        """Number of waiters that may try now, one for each free permit and at least 1; 1 while the store is down."""
         return super().room(now) if self._leases.down else max(1, self._permits - self.running)
 
     def start(self, now: float) -> None:
@@ -267,7 +278,7 @@ class LeasedCap(LeasedLimiter, ConcurrencyLimiter):
         return LeaseRequest(self.name, self.terms, 0, self.running)
 
     def accept(self, grant: LeaseGrant, asked: float, now: float) -> None:  # noqa: ARG002
-        """Takes its permits and its fair part, valid for HOLD seconds from `asked` on."""
+        """Sets its permits and its fair part by the store's answer, valid for 5 s (HOLD) from `asked` on."""
         self._permits, self._fair = min(grant.permits, grant.fair), grant.fair
         self._valid = asked + HOLD
         self._asked = (self._asked[0], grant.permits)

@@ -73,7 +73,9 @@ class RerouteOptions:
 
 
 class LimiterSet:
-    """The limiters of one worker, for `workers` live workers. Times are seconds on the caller's monotonic clock."""
+    """The limiters of one worker, by limit and value; shared limits are divided by `workers`, the number of live
+    workers. True if there is any limit. Times are seconds on the caller's monotonic clock.
+    """
 
     def __init__(self, limits: tuple[Limit, ...], workers: int) -> None:
         self._limits = limits
@@ -115,9 +117,10 @@ class LimiterSet:
         )
 
     def reserve(self, limiters: Limiters, now: float, leave: RerouteOptions, *, quota_taken: bool) -> Reservation:
-        """Sets one moment aside in all rates and quotas. If it is more than 5 s away and the message may leave its
-        lane, it comes after every other promise and not before the message could be back. If the message would be back
-        too early, nothing is set aside: it will ask again. `quota_taken`: an earlier start took the tokens of quotas.
+        """Sets one moment aside in all rates and quotas among `limiters`, and returns it. If it is more than 5 s away
+        and the message may leave its lane (`leave`), it comes after every other promise and not before the message
+        could be back. If the message would be back before that moment, nothing is set aside: it will ask again.
+        `quota_taken`: quotas are left out, because an earlier start took their tokens.
         """
         rates = [limiter for limiter in limiters if isinstance(limiter, RateLimiter)]
         quotas = [] if quota_taken else [limiter for limiter in limiters if isinstance(limiter, QuotaLimiter)]

@@ -25,8 +25,10 @@ _LONGEST: Final = 200  # characters of a value that are kept
 
 
 class Values:
-    """Limiters of one limit by value. `own`: those of single values; `others`: the shared one, None until it is needed.
-    `named`: values that get their own in any case; `make`: creates the limiter of a value, or (None) the shared one.
+    """Limiters of one limit by value of its property. `own`: limiters of single values; `others`: the limiter that all
+    further values share, None until it is needed. `named`: values that get their own limiter in any case; `make`:
+    creates the limiter of a value, or (None) the shared one. Iterates over pairs (value, limiter), None for the value
+    of the shared one.
     """
 
     __slots__ = ("_made", "_queue", "make", "named", "others", "own")
@@ -64,9 +66,9 @@ class Values:
         return room or value == NOBODY or value in self.named
 
     def forget(self, now: float) -> None:
-        """Drops limiters that are as good as new and marks them `forgotten`: the shared one always, others if there are
-        more than 10,000. Examines twice as many as were created since the last call, plus 5,000, so that no call takes
-        long.
+        """Drops limiters that are as good as new and marks them `forgotten`: the shared one always, those of single
+        values if there are more than 10,000. Examines twice as many as were created since the last call, plus 5,000, so
+        that no call takes long.
         """
         looks, self._made = 2 * self._made + _LOOKED_AT, 0
         for _ in range(min(looks, len(self._queue)) if len(self.own) > _FORGET_ABOVE else 0):

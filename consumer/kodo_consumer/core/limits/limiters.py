@@ -27,9 +27,9 @@ def enqueue(queue: deque[T], one: T) -> deque[T]:
 
 
 class Limiter:
-    """Base of the three kinds. Times are monotonic seconds. `waiters`: messages that the scheduler made wait here; the
-    limiter itself never touches them. `timer_set`: the scheduler has set a timer for them. `forgotten`: dropped; a
-    message that refers to it must fetch its limiters again.
+    """Base of the three kinds of limiters: rate, quota, concurrency. Times are monotonic seconds. `waiters`: messages
+    that the scheduler made wait here; the limiter itself never changes them. `timer_set`: the scheduler has set a timer
+    for them. `forgotten`: dropped; a message that refers to it must fetch its limiters again.
     """
 
     __slots__ = ("forgotten", "timer_set", "waiters")
@@ -108,8 +108,8 @@ class RateLimiter(Limiter):
         return not self.waiters and books <= now and (not self._promised or self._promised[-1][1] <= now)
 
     def ready_at(self, now: float) -> float:
-        """Time (monotonic seconds) from which a message that could also wait in another topic should be promised a
-        slot: `now`.
+        """Time (monotonic seconds) before which a message that could also wait in another topic is promised no slot:
+        `now`. A leased rate returns a later time.
         """
         return now
 
@@ -214,7 +214,7 @@ class QuotaLimiter(Limiter):
         self._promised = enqueue(self._promised, slot)
 
     def give_back(self) -> None:
-        """Drops the oldest promise, as if its message had started."""
+        """Drops the oldest promise, because a message does not start; counts no start."""
         if self._promised:
             self._promised.popleft()
 

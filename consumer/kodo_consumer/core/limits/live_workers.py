@@ -9,7 +9,7 @@ _KEPT: Final = 30.0  # seconds
 
 
 class LiveWorkerCount:
-    """Most workers seen within the last half minute.
+    """Number of live workers that share limits: the most that were seen within the last 30 s.
 
     A higher number counts at once, so that a limit is soon shared by all; a lower one counts late, because a missing
     worker may only be connecting again. The expected ones count as seen at the start: workers that start together would

@@ -41,7 +41,9 @@ class MisfitError(ValueError):
 
 
 def fit_of(schema: Any, names: Mapping[str, Any]) -> Fit:
-    """Returns the check of values against a schema that fastavro has parsed; `names`: the named types it collected."""
+    """Returns the function that checks a value against a schema that fastavro has parsed: it returns the value as
+    fastavro has to write it, and raises MisfitError. `names`: the named types that fastavro collected.
+    """
     return _Types(names).fit(schema)
 
 

@@ -30,10 +30,10 @@ _MAX_PLACE: Final = 80  # characters of a place in a payload: keys are the sende
 
 class Payloads:
     """Reads and checks the payloads of one ground topic. `schema`: the declared one, None if the file declares none.
-    `model`: type in the handler's annotation, None if it has no annotation. `schema_of`: source of older schema
-    versions.
+    `model`: type in the handler's annotation, None if it has no annotation. `schema_of`: returns the definition of a
+    schema version such as `L1:3`, for messages of older versions.
 
-    Compiled when first used. A pickled copy for another process has `kind` and `schema` only.
+    Schema and model are compiled when first used. A pickled copy for another process has `kind` and `schema` only.
     """
 
     def __init__(
@@ -48,7 +48,9 @@ class Payloads:
         self._writers: dict[str, tuple[Callable[..., Any], Any]] = {}  # by schema version
 
     def with_model(self, model: Any, schema_of: SchemaOf | None = None) -> Payloads:
-        """Returns a copy that reads payloads as `model`. `schema_of`: source of versions, None: that of this one."""
+        """Returns a copy that reads payloads as `model`. `schema_of`: source of schema versions, None: that of this
+        one.
+        """
         return Payloads(self.kind, self.schema, model, schema_of or self.schema_of)
 
     def __getstate__(self) -> tuple[Any, ...]:
@@ -203,7 +205,9 @@ class Payloads:
         return found
 
     def definition(self, version: str) -> Mapping[str, Any] | None:
-        """Definition of a version; None: the declared schema applies. Raises Unavailable if the broker does not answer."""
+        """Definition of a schema version; None: the declared schema applies, because `version` is "" or unknown. Raises
+        Unavailable if the broker does not answer.
+        """
         if not version or self.schema_of is None:
             return None
         try:
@@ -219,7 +223,9 @@ class UnsafeSchemaError(ValueError):
 
 
 def safe_reader(definition: Mapping[str, Any]) -> tuple[Callable[..., Any], Any]:
-    """Returns a reader of payloads of this schema, and the schema parsed. Raises UnsafeSchemaError for empty items."""
+    """Returns a reader of payloads of this schema, and the schema parsed. The reader takes a stream, that schema and
+    the schema to resolve to. Raises UnsafeSchemaError for empty items.
+    """
     from fastavro import parse_schema
 
     if empty_items(definition):
@@ -232,7 +238,7 @@ def safe_reader(definition: Mapping[str, Any]) -> tuple[Callable[..., Any], Any]
 def payload_reader(kind: Kind, schema: Mapping[str, Any], schema_of: SchemaOf) -> Callable[[bytes, str], Any]:
     """Returns a function that reads a payload of a schema version ("": the declared `schema`) for people who look at
     it. It raises ValueError for a payload that is not of the schema, and if the broker does not give the version's
-    schema. `schema_of`: see `Payloads`.
+    schema. `schema_of`: returns the definition of a version such as `L1:3`; None: the declared schema applies.
     """
     payloads = Payloads(kind, schema, None, schema_of)
 

@@ -15,9 +15,9 @@ from uuid import UUID
 
 
 def json_default(value: Any) -> Any:
-    """Plain value for JSON of an object that JSON does not know: the `default` of `json.dumps`. A model of pydantic and
-    a dataclass are objects with their fields by alias, times and dates are ISO 8601, durations ISO 8601 as pydantic
-    writes them, UUIDs and paths texts, enumerations their values.
+    """Plain value for JSON of an object that JSON does not know: the `default` of `json.dumps`. A model of pydantic is
+    an object with its fields by alias, a dataclass one by names; times and dates are ISO 8601, durations ISO 8601 as
+    pydantic writes them, UUIDs and paths texts, enumerations their values.
 
     A Decimal is a number if it is whole, or if a double holds it exactly as written. Raises TypeError for it otherwise,
     and for anything else, such as a set or bytes.

@@ -23,7 +23,7 @@ _LOOK: Final = 0.1  # seconds between two requests for later ones
 
 
 class SchemaVersions:
-    """Definitions by version, each fetched from the cluster once, while other callers wait. Thread-safe."""
+    """Definitions of Avro schema versions, each fetched from the cluster once, while other callers wait. Thread-safe."""
 
     def __init__(self, policy: Policy, cluster: Cluster, now: Callable[[], float] = time.monotonic) -> None:
         self._topics = {lane.level.value: lane.topic for lane in policy.every_lane if lane.state is State.READY}
@@ -34,9 +34,10 @@ class SchemaVersions:
         self._looked: dict[str, float] = {}
 
     def definition(self, version: str) -> Mapping[str, Any] | None:
-        """Definition of a version such as `L1:3`; None: there is no such version, or the text has another form. A
-        version that is new here is requested from the cluster, which blocks; one far beyond the newest known is not, if
-        the cluster was asked in the last 0.1 s. Raises ClusterError.
+        """Definition of a version such as `L1:3`; None: there is no such version, it is not Avro, or the text has
+        another form. A version that is new here is requested from the cluster, which blocks. A version more than 8
+        beyond the newest known one is not requested if the cluster was asked in the last 0.1 s: the result is None.
+        Raises ClusterError.
         """
         level, _, text = version.partition(":")
         topic = self._topics.get(level)

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 
 class BulkheadSlots:
-    """State of one bulkhead. `running`: handlers of its lanes at work; `most`: maximum of these, None: any number;
-    `kept`: slots kept for its lanes now; `used`: how many of these are in use, `users`: the same by index of the lane.
+    """State of one bulkhead: the handler slots that its lanes may take at most, and those that are kept for them.
+    `running`: number of its lanes' handlers at work; `most`: maximum of these, None: any number; `kept`: slots kept for
+    its lanes now; `used`: number of kept slots in use, `users`: the same by index of the lane.
     """
 
     __slots__ = ("declared", "kept", "most", "running", "used", "users")
@@ -43,7 +44,9 @@ class BulkheadSlots:
 
 
 class Bulkheads:
-    """Slots of one worker and its bulkheads. Lanes are named by their index."""
+    """Handler slots of one worker, divided by its bulkheads. Lanes are named by their index. `groups`: state of each
+    bulkhead that has a lane here.
+    """
 
     __slots__ = ("_by_lane", "_common", "_common_users", "_declared", "_refused", "_running", "_total", "groups")
 

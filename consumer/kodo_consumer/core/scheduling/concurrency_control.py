@@ -147,7 +147,9 @@ class ConcurrencyControl:
             self.wake(now)
 
     def check_slow_tenants(self, now: float, wall: int) -> None:
-        """Raises and ends the alarm about slow tenants. Must be called each second; `wall`: ms since the epoch."""
+        """Sends the alarm about slow tenants, and its end. Must be called each second. `now`: monotonic seconds;
+        `wall`: ms since the epoch.
+        """
         found = self._slots.check_slow_tenants(now, wall) if self._slots is not None else None
         if found is not None:
             self._context.effects.alarm("outage", found[0], severe=False, good=found[1])
@@ -171,7 +173,9 @@ class ConcurrencyControl:
             self._context.effects.alarm("resumed", text, good=True)
 
     def wake(self, _now: float) -> None:
-        """Raises `version`, because more handlers may start."""
+        """Increases `version`, because more handlers may start. Also brings `must_ask` and `wants_all_outcomes` up to
+        date.
+        """
         self._settle()
         self.version += 1
 

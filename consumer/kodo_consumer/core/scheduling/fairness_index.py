@@ -22,8 +22,8 @@ TELLING: Final = 20  # messages of fair share below which a window says nothing:
 @dataclass(frozen=True, slots=True)
 class TenantWindow:
     """A tenant in one window of time. `served`: messages handled in it; `waiting`: messages that wait at its end;
-    `waited_before`: some waited at its start; `weight`: of its share. `tenants`: number of tenants with equal figures,
-    counted together.
+    `waited_before`: some waited at its start; `weight`: weight of the tenant's fair share. `tenants`: number of tenants
+    with equal figures, counted together.
     """
 
     served: int
@@ -52,7 +52,9 @@ EVEN: Final = FairnessIndex(1.0, 1.0)
 
 
 def fair_shares(tallies: Mapping[H, TenantWindow]) -> dict[H, float]:
-    """Messages, by name, that an ideal scheduler would have served a tenant, with as many served in all."""
+    """Number of messages, by name, that a fair scheduler would have served each tenant, if it had served as many in
+    all.
+    """
     left = float(sum(tally.tenants * tally.served for tally in tallies.values()))
     weight = sum(tally.tenants * tally.weight for tally in tallies.values())
     shares = {}

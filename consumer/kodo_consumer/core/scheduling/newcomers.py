@@ -22,7 +22,9 @@ _PROBE_FOR: Final = 10.0  # seconds after one came
 
 
 class Newcomers:
-    """Handlers of newcomers in one worker, and their load. `running`: messages whose handlers count as newcomers'."""
+    """Handlers of newcomers (tenants of whom a lane knows neither that they are slow nor that they are quick) in one
+    worker, and their load. `running`: messages whose handlers count as newcomers'.
+    """
 
     __slots__ = ("_load", "_most", "_wanted", "running")
 
@@ -38,7 +40,9 @@ class Newcomers:
         self.resize(total)
 
     def resize(self, total: int) -> None:
-        """Updates the slots that newcomers may use if they use the head-room, of `total`."""
+        """Updates the number of slots that newcomers may use if they use the head-room (slots that slow tenants leave
+        free). `total`: number of all slots.
+        """
         self._most = self._load.slots_needed(total + (total < _PROBE_FROM))
 
     def add(self, in_flight: InFlight) -> None:

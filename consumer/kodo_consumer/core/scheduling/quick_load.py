@@ -16,7 +16,7 @@ _LASTING: Final = 1.0  # the same, and those who wait need more than the head-ro
 
 
 class QuickLoad:
-    """Mean number of slots that quick handlers use, and mean duration of such a handler. Times in seconds."""
+    """Mean number of slots that handlers of quick tenants use, and mean duration of such a handler. Times in seconds."""
 
     __slots__ = ("_begin", "_count", "_duration", "_load", "_time")
 
@@ -56,7 +56,9 @@ class QuickLoad:
         return True
 
     def slots_needed(self, total: int) -> int:
-        """Number of slots of `total` that the present load of quick handlers needs: see the function `slots_needed`."""
+        """Number of slots, from 1 to `total` - 1, that the present load of quick handlers needs so that at most one
+        message in a hundred waits for longer than 50 ms: see the function `slots_needed`.
+        """
         return slots_needed(self._load, self._duration, total)
 
 
@@ -101,12 +103,13 @@ class QuickBacklog:
         self._since = min(self._since, now)
 
     def counts(self, now: float) -> bool:
-        """True if the backlog lasts for more than 0.1 s at `now`: slots are short."""
+        """True if the backlog has lasted for more than 0.1 s at `now`: slots are short."""
         return now - self._since > _BACKLOG
 
     def most_for_slow(self, share: float, headroom: int, total: int, now: float) -> float:
-        """Slots that slow tenants may use during the backlog: their least fair share so far, and at most all slots but
-        the head-room, after a second all but one. `share`: their present fair share of `total` slots.
+        """Number of slots that slow tenants may use during the backlog: their least fair share so far, and at most
+        `total` less `headroom`, or all but one once the backlog has lasted for more than 1 s. `share`: their present
+        fair share of `total` slots, which may lower the least one.
         """
         self._least_share = min(self._least_share, share)
         return min(self._least_share, total - (1 if now - self._since > _LASTING else headroom))

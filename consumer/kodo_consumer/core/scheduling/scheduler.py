@@ -72,7 +72,7 @@ class Scheduler:
         self.queues.version += 1
 
     def paused_messages(self) -> int:
-        """Number of messages of paused tenants that wait for their turn."""
+        """Number of messages of paused tenants that wait in the queues."""
         if not self._paused:
             return 0
         return sum(count for lane in self.queues.lanes for tenant, count in lane.ring.sizes() if tenant in self._paused)
@@ -163,8 +163,8 @@ class Scheduler:
         return self.free_slot(in_flight, now)
 
     def free_slot(self, in_flight: InFlight, now: float) -> bool:
-        """Frees the slot of a message whose handler returned; its concurrency limits stay taken. Returns as
-        `on_end`.
+        """Frees the slot of a message whose handler returned; its concurrency limits stay taken. Returns what `on_end`
+        returns: True if the run was slow, or the tenant when the run started.
         """
         self.running -= 1
         if self.bulkheads.groups:

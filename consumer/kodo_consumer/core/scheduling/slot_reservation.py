@@ -53,10 +53,10 @@ _FORGIVEN: Final = 16  # quick ends for each of these, until one is forgotten
 class SlotReservation:
     """Handler slots of one worker: it chooses the next message and tracks which tenants are slow. Times in seconds.
 
-    `headroom`: number of the `total` slots that slow tenants leave free for quick messages; the module docstring names
-    the exceptions. `slow_after`: duration from which a handler is slow. `slow_running`: set of the running messages
-    whose handler is slow, or that started as a slow tenant's. `breakers`: circuit breakers of the slow tenants, one a
-    lane.
+    `headroom`: number of the `total` slots that slow tenants, together, leave free for quick messages, with exceptions
+    (see the module docstring). `slow_after`: duration from which a handler is slow. `slow_running`: set of the running
+    messages whose handler is slow, or that started as a slow tenant's. `breakers`: circuit breakers of the slow
+    tenants, one a lane.
     """
 
     __slots__ = (
@@ -93,7 +93,8 @@ class SlotReservation:
         self, passing_over: AbstractSet[str], now: float, passes: Callable[[InFlight, float], bool] | None
     ) -> InFlight | None:
         """Takes the next message of all queues, and a slot; None when no message may start, or after 64 that did not
-        pass. `passing_over`: tenants without turns. `passes`: see TurnQueues.next.
+        pass. `passing_over`: tenants without turns. `passes`: True if the message may start, else it has put the
+        message elsewhere itself; None: all may start.
         """
         if now >= self._next_check:
             self._check_running(now, passing_over)

@@ -48,8 +48,9 @@ class SlowCallRate:
             self._slow[tenant] += 1
 
     def slow_tenants(self, running: Mapping[str, int], now: float) -> list[str]:
-        """Tenants most of whose handlers are slow, those with the most slow ones first. `running`: handlers that run
-        for too long, by tenant: they are slow before they end.
+        """Tenants most of whose handlers are slow, those with the most slow ones first. `running`: number of handlers
+        that run for too long, by tenant: they are slow before they end. Each call after 10 s drops the counts of the
+        window before.
         """
         if now - self._begin >= _WINDOW:
             self._all, self._all_before = Counter(), self._all
@@ -165,7 +166,7 @@ class SlowBreakers:
         self._last_report: float | None = None
 
     def stops_beside(self, running: Collection[InFlight]) -> Callable[[int, float], bool]:
-        """Returns the function `stops` of a lane's index and the time, for these running messages of slow tenants."""
+        """Returns `stops` with `running` bound: a function of a lane's index and the time (seconds)."""
         return lambda index, now: self.stops(index, running, now)
 
     def stops(self, index: int, running: Collection[InFlight], now: float) -> bool:

@@ -66,7 +66,7 @@ class TurnQueues:
         self.version += 1
 
     def drop(self, lane: LaneState) -> None:
-        """Removes messages from the queues of a lane whose stage is not QUEUED any more."""
+        """Removes those messages from the queues of a lane that are no longer in the stage QUEUED."""
         left = [in_flight for in_flight in lane.ring if in_flight.stage is Stage.QUEUED]
         lane.ring.clear()
         self.quick.deactivate(lane.lane.index)
@@ -91,10 +91,10 @@ class TurnQueues:
         may_start_newcomer: Callable[[DeficitRoundRobin[InFlight], float], bool] | None = None,
         stops: Callable[[int, float], bool] | None = None,
     ) -> InFlight | None:
-        """Takes out the next message of a quick (`slow`: slow) tenant that is not in `passing_over`; None if none may
-        start, or after 64 that did not pass (`version` has grown then: call again). `passes`: True if the message may
-        start, else it has put it elsewhere; None: all may. `kept`: only of lanes with a bulkhead's slot free, which
-        never ask `may_start_newcomer` (see `take` of a ring). `stops`: True for lanes that start nothing.
+        """Takes out the next message that may start, of a quick or a slow tenant; None if none may start, or after 64
+        that did not pass (`version` has grown then: call again). `passing_over`: tenants that get no turns; `passes`:
+        True if the message may start at `now`, else it has put the message elsewhere; `slow`: of a slow tenant; `kept`:
+        of lanes with a kept slot free, without `may_start_newcomer`; `stops`: True for lanes that start nothing now.
         """
         tries = _MAX_TRIES
         skipped: list[int] = []

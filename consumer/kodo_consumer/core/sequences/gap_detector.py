@@ -63,8 +63,8 @@ class _Count:
 
 class Gaps:
     """Finds gaps in sequence numbers. `since`: when the reader became the only one, ms since the epoch: of runs that
-    began over a minute later every number is expected, of others those from the first one seen. `doubled`: numbers that
-    came twice.
+    began over a minute later every number is expected, of others those from the first one seen. `doubled`: count of
+    numbers that came twice; `lost`: count of numbers in holes that `check` has returned.
     """
 
     def __init__(self, since: int) -> None:
@@ -102,8 +102,8 @@ class Gaps:
                 assert_never(read)
 
     def check(self, now: float) -> list[Hole]:
-        """Returns holes that are open GRACE (30) seconds after the call that first saw them, each once, and at once the
-        lowest of those that are too many to remember; adds their numbers to `lost`. Complete runs that are over are
+        """Returns holes that are open GRACE (30) seconds after the first call that saw them, each once; if there are
+        too many to remember, the lowest ones at once. Adds their numbers to `lost`. Complete runs that are over are
         forgotten.
         """
         lost = []
@@ -127,7 +127,7 @@ class Gaps:
 
     def restart(self, since: int) -> None:
         """Forgets all numbers, because messages are redelivered, and another reader may have got some; the totals stay.
-        `since`: see the class.
+        `since`: ms since the epoch from which on this reader is the only one again.
         """
         self._since = since
         self._counts.clear()

@@ -38,9 +38,9 @@ class Router:
 
 @lru_cache(maxsize=10_000)
 def key_hash(key: str) -> int:
-    """Java's `hashCode` without its sign bit, the hash that Pulsar's Java clients place keys by: a key stays on its
-    partition whether they or we send it. (The C++ and Python clients have one of their own, which depends on the
-    library they were built with.)
+    """Hash of a key by which Pulsar's Java clients choose its partition: Java's `hashCode` without its sign bit. So a
+    key stays on its partition whether a Java client or this one sends it. (The C++ and Python clients use another hash,
+    which depends on the library they were built with.)
     """
     units = key.encode("utf-16-be", "surrogatepass")
     found = 0
@@ -57,7 +57,9 @@ class _Count:
 
 
 class Sequencer:
-    """Assigns the sequence numbers of one producer run, and makes the marks from which readers learn them."""
+    """Assigns the sequence numbers of one producer run, and makes its marks: messages without content that tell readers
+    the numbers to expect.
+    """
 
     def __init__(self, run: str) -> None:
         self.run = run
@@ -74,8 +76,9 @@ class Sequencer:
         self._counts[number.partition].void.add(number.number, number.number)
 
     def marks(self, *, end: bool = False) -> list[ProducerWatermark]:
-        """Marks to publish: for each partition with numbers, or void numbers, that no stored mark has named yet. `end`:
-        for every partition, and its last mark ends the run. `marked_sent` must follow for each stored mark.
+        """Returns the marks to publish: for each partition with numbers, or void numbers, that no stored mark has named
+        yet. `end`: for every partition that got a number here, and its last mark ends the run. The caller reports each
+        mark that is stored by `marked_sent`.
         """
         found = []
         for partition, count in self._counts.items():
@@ -89,7 +92,7 @@ class Sequencer:
         return found
 
     def mark_again(self, partition: int) -> ProducerWatermark:
-        """A mark with the number of the last stored mark of a partition: it names no new message."""
+        """Mark with the number of the last stored mark of a partition, 0 if none is stored: it names no new message."""
         return ProducerWatermark(self.run, partition, self._counts.setdefault(partition, _Count()).marked)
 
     def marked_sent(self, mark: ProducerWatermark) -> None:

@@ -20,7 +20,7 @@ _WAITING: Final = frozenset({Rule.RETRYING, Rule.ESCALATED, Rule.BACKUP})
 class CauseCounts:
     """Counts of messages since the start, by the cause that is stored with them (kodoctl.protocol.error_causes).
 
-    `failed`: messages that wait for another try in another topic; `dead`: dead letters.
+    `failed`: messages that went to another topic to wait for another try; `dead`: messages that became dead letters.
     """
 
     __slots__ = ("dead", "failed")

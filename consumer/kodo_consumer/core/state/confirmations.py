@@ -13,11 +13,11 @@ _MAX_UNKNOWN: Final = 1_000  # messages
 
 
 class Confirmations:
-    """Messages from their acknowledgement until the hooks for it were called, by the tickets of the acknowledgements.
-    Calls need the engine's lock.
+    """Acknowledged messages, until the broker has confirmed the acknowledgement and the hooks for it were called, by
+    the tickets of the acknowledgements. Calls need the engine's lock.
 
-    `most` (1,000 at least) and `most_bytes`: beyond them the worker receives nothing more, because the broker or a hook
-    is slow. `awaited`: number of these messages.
+    `most` (1,000 at least) and `most_bytes`: limits from which on the worker receives nothing more, because the broker
+    or a hook is slow. `awaited`: number of the messages.
 
     The last 1,000 messages with an unknown result (fewer beyond `most_bytes`) are kept, without being counted: if the
     broker delivers one again, it is acknowledged again, without its handler, and may be confirmed then.
@@ -78,7 +78,10 @@ class Confirmations:
         return found
 
     def take_results(self, confirmed: Sequence[int], unknown: Sequence[int]) -> list[InFlight]:
-        """Takes results by their tickets. Returns the confirmed messages, which `end` ends once their hooks were called."""
+        """Takes results of acknowledgements by their tickets; other tickets have no effect. Messages of `unknown`
+        tickets count no longer. Returns the messages of `confirmed` tickets: the caller calls their hooks and then
+        passes them to `end`.
+        """
         for ticket in unknown:
             if (in_flight := self._open.pop(ticket, None)) is not None:
                 self.end([in_flight])
@@ -91,8 +94,8 @@ class Confirmations:
         return [in_flight for ticket in confirmed if (in_flight := opened.pop(ticket, None)) is not None]
 
     def end(self, called: Sequence[InFlight]) -> None:
-        """Stops counting these messages, because their hooks were called, or because the result of their
-        acknowledgement is unknown.
+        """Stops counting these messages, because their hooks were called or because the result of their acknowledgement
+        is unknown.
         """
         self.awaited -= len(called)
         self._bytes -= sum(in_flight.size for in_flight in called)

@@ -45,9 +45,10 @@ _ENTRY: Final = 1_000  # messages: the broker sends a batch as a whole, also int
 
 
 class Change(NamedTuple):
-    """Changes by an answer of the broker; partitions are numbers as texts. `lost`: those that another worker has now.
-    `gained`: those that this worker may handle from now on. `ready`: messages of these, in order. `anew`: partitions to
-    be read anew. `untold`: those that this worker had and that no valid answer covers.
+    """Changes by an answer of the broker; partitions are numbers as texts. `lost`: those that this worker had, and that
+    another one or nobody has now. `gained`: those that this worker may handle from now on. `ready`: messages of these
+    that were kept, in order in each. `anew`: partitions that the caller has to connect anew, so that the broker
+    redelivers their messages. `untold`: those that this worker had and that no valid answer covers.
     """
 
     lost: Sequence[str]
@@ -78,8 +79,8 @@ class _Partition:
         return self.may_be_left and bool(self.kept) and self.since is not None
 
     def keep(self, delivery: Delivery, now: float) -> None:
-        """Keeps one more message. If its position is before that of the last one, the broker redelivers: the kept messages
-        are dropped, because they are delivered again.
+        """Keeps one more message. If its position is not after that of the last one, the broker redelivers: the kept
+        messages are dropped, because they are delivered again.
         """
         if self.kept and _place(delivery) <= _place(self.kept[-1][1]):
             self.kept.clear()
@@ -87,8 +88,9 @@ class _Partition:
 
 
 class ActivePartitions:
-    """Partitions of one topic. `name`: name of this worker's consumer. `starts_until`: when the first answer that names
-    this worker lapses; infinite: none does. Times are monotonic seconds, partitions numbers as texts.
+    """Partitions of one topic of a failover subscription, and which of them this worker may handle. `name`: name of
+    this worker's consumer. `starts_until`: when the first answer that names this worker lapses; infinite: none does.
+    Times are monotonic seconds, partitions numbers as texts.
 
     Messages of partitions that may not be handled are kept here, until an answer shows whether they are this worker's.
     """
@@ -108,8 +110,8 @@ class ActivePartitions:
     # ---- messages
 
     def admit(self, deliveries: Sequence[Delivery], now: float) -> Sequence[Delivery]:
-        """Returns the deliveries that may be handled. The others are kept, except those that the broker will send
-        again.
+        """Returns the deliveries that may be handled now. The others are kept here until a later answer, except those
+        that the broker will send again, which are dropped.
         """
         ours: list[Delivery] = []
         for delivery in deliveries:
@@ -128,9 +130,10 @@ class ActivePartitions:
         return ours
 
     def room(self, room: int, in_flight: int) -> int:
-        """Number of further messages that the topic may bring. `room`: number without kept ones; `in_flight`: messages
-        of the topic in flight. Leftovers of a lost partition, and the first message after them, have to come out even
-        where the look-ahead is full.
+        """Number of further messages that the topic may bring: `room`, the number without regard to kept messages, less
+        these; 0 if their payload is over half of the policy's `max_held_bytes`. At least 1, even so, while leftovers of
+        a lost partition, or the first message after them, have to come out of the client library, unless `in_flight`,
+        messages of the topic in flight, is beyond twice `max_held` and all that the client may hold.
         """
         room = 0 if self._bytes > self._most_bytes else max(0, room - self._count)
         if (self._leftovers or self._is_in_doubt) and in_flight < 2 * self._most + self._in_client:
@@ -155,8 +158,8 @@ class ActivePartitions:
         self, named: Mapping[str, str], asked: float, now: float, emptied: Mapping[str, float]
     ) -> Change:
         """Takes the active consumer of each partition, "" for none, as the broker named it at some moment since
-        `asked`. The caller leaves late answers out, and calls `lapse` before. `emptied`: when the client library last
-        contained no message of a partition, if it ever did.
+        `asked`; a partition left out keeps its earlier answer. The caller leaves late answers out, and calls `lapse`
+        before. `emptied`: by partition, when the client library last contained no message of it, if it ever did.
         """
         for number in [number for number in self._leftovers if self._is_empty(number, emptied)]:
             del self._leftovers[number]
@@ -188,7 +191,7 @@ class ActivePartitions:
 
     def on_disconnect(self, partition: str | None) -> None:
         """Drops the kept messages of one partition, or of all (None), which now connects anew: the broker sends them
-        again.
+        again. Ends that it is to be read anew. If leftovers of it were to come out, its hand-over begins again.
         """
         for number, one in self._partitions.items():
             if partition in (None, number):
@@ -207,8 +210,8 @@ class ActivePartitions:
         self._recount()
 
     def unknown(self, asked: float, now: float) -> bool:
-        """Notes that the request of the time `asked` got no answer, or none in time. Returns True if there has been no
-        valid answer for so long that nothing may start.
+        """Notes that the request of the time `asked` got no answer, or none in time. Returns True if no answer is valid
+        any more, so that nothing may start: the last valid one, or without any the first request, is VALID (2) s ago.
         """
         self._first_asked = min(self._first_asked, asked)
         return self._is_unknown(now)

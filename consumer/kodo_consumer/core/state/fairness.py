@@ -19,13 +19,15 @@ _BEHIND_ALL: Final = 1 << 256
 
 
 class StartTimeFairQueue:
-    """Start-time fair queueing with whole numbers: each lane's turns are tags, the lowest tag is next.
+    """Start-time fair queueing with whole numbers: each lane (an index of `weights`) has a tag, and the lane with the
+    lowest tag has the next turn.
 
-    A start of a lane of weight w moves its tag by 1/w of a cycle. Where handlers are quick, any window of one cycle
-    (the sum of the weights of the lanes that have work throughout) serves each of them exactly its weight; where they
-    run for longer, it is slot time that the lanes have in proportion to their weights. A lane that had no work starts
-    again right after the present turn: it neither catches up nor waits. Lanes of weight 0 are served when no other
-    has work. `waiting`: the lanes with work, the next one first; only to be read.
+    A start moves the tag of a lane by a fixed step divided by the lane's weight. Where handlers are quick, each lane
+    that has work throughout gets exactly as many starts as its weight in any window of as many starts as the sum of
+    these weights; where handlers run for longer, the lanes have slot time in proportion to their weights. A lane that
+    had no work starts again right after the present turn: it neither catches up nor waits, unless it was charged for
+    more. Lanes of weight 0 are served when no other has work. Lanes in `resting` get no turns. `waiting`: the lanes
+    with work, the next one first; callers must not change it.
     """
 
     __slots__ = ("_idle_class", "_is_active", "_keys", "_last", "_now", "_resting", "_steps", "_tags", "waiting")
@@ -45,7 +47,7 @@ class StartTimeFairQueue:
 
     def activate(self, lane: int) -> None:
         """Adds a lane that has work now, with a turn right after the present one, or later if it was charged for more.
-        No effect if it is here already, or rests.
+        No effect if the lane is in the queue already, or is one of the resting lanes, which get no turns.
         """
         if not self._is_active[lane] and lane not in self._resting:
             self._is_active[lane] = True
@@ -53,15 +55,16 @@ class StartTimeFairQueue:
             self._insert(lane)
 
     def requeue(self, lane: int) -> None:
-        """Gives a lane that could not use its turns a new one right after the present turn, unless its own is later:
-        the unused ones are void.
+        """Moves a lane of the queue that could not use its turn, because none of its messages may start, to right after
+        the present turn; its unused turns are void. A lane whose turn is later keeps it. Raises ValueError if the lane
+        is not in the queue.
         """
         self._remove(lane)
         self._tags[lane] = self._next_tag(lane)
         self._insert(lane)
 
     def deactivate(self, lane: int) -> None:
-        """Removes a lane that has no work. No effect if it is not here."""
+        """Removes a lane that has no work. No effect if the lane is not in the queue."""
         if self._is_active[lane]:
             self._is_active[lane] = False
             self._remove(lane)
@@ -71,7 +74,10 @@ class StartTimeFairQueue:
         return tuple(self.waiting)
 
     def charge(self, lane: int) -> None:
-        """Charges a lane with work the cost of a start: its next turn comes later."""
+        """Charges a lane of the queue the cost of a start (`START_COST`, 10 ms of slot time): this is the present turn
+        (unless the weight is 0), and the lane's next turn comes later. Raises ValueError if the lane is not in the
+        queue.
+        """
         order, keys, step = self.waiting, self._keys, START_COST * self._steps[lane]
         if not self._idle_class[lane]:
             self._now, self._last = self._tags[lane], lane
@@ -84,8 +90,9 @@ class StartTimeFairQueue:
         keys.insert(place, key)
 
     def charge_time(self, lane: int, milliseconds: int) -> None:
-        """Charges a lane `milliseconds` more of a running handler, beyond the cost of its start and earlier charges. Lanes
-        that get work later gain nothing by the charge.
+        """Charges a lane, with work or without, `milliseconds` more of a running handler, beyond the cost of its start
+        and earlier charges: its next turn comes later. The present turn moves up to the first waiting lane, so that
+        lanes that get work later gain no extra turns by the charge.
         """
         self._tags[lane] += milliseconds * self._steps[lane]
         if self._is_active[lane]:

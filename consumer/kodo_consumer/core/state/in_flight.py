@@ -63,11 +63,12 @@ TRANSITIONS: Final[Mapping[Stage, AbstractSet[Stage]]] = {
 
 
 class BatchEntry:
-    """Entry that the broker stores as one, mostly a batch. `in_flight`: its unacknowledged messages by batch index;
-    `done`: a bit for each acknowledged one; `at`: when the last of them was.
+    """Record of an entry, the unit that the broker stores, mostly a batch. `in_flight`: its unacknowledged messages by
+    batch index; `done`: a bit for each acknowledged one (bit batch index + 1); `at`: monotonic seconds of the last
+    acknowledgement, 0 before the first.
 
-    After a broken connection the broker delivers all of its messages again while one is unacknowledged, however long
-    ago the others were finished.
+    After a broken connection the broker delivers all messages of the entry again while one is unacknowledged, however
+    long ago the others were finished.
     """
 
     __slots__ = ("at", "done", "in_flight", "key")
@@ -81,10 +82,12 @@ class BatchEntry:
 
 @dataclass(slots=True)
 class WaitState:
-    """History of an in-flight message in memory; most messages never need one of their own.
+    """History of one in-flight message in memory. Most messages never wait, and share one empty instance that is only
+    read.
 
-    `in_local_retry`: it waits in place. `early`: it came long before it is due, and waits until then. `timer_id`:
-    number of the timer that may wake it. The other fields count its waits by kind.
+    `in_local_retry`: the message waits in memory after a failed run. `early`: it came long before it is due, and waits
+    until then. `timer_id`: number of the timer that may wake it. The other fields count its waits so far: after failed
+    runs (`local_retries`), because no target takes it (`undeliverable_retries`), and for a dependency (`unavailable`).
     """
 
     in_local_retry: bool = False
@@ -140,8 +143,8 @@ class InFlight:
         self.why = "done"  # name of the rule by which it has ended, where confirmations are awaited
 
     def on_redelivery(self, delivery: Delivery, now: float) -> None:
-        """Takes the token of a repeated delivery: the broker wants that one acknowledged. On a lane whose active
-        consumers the broker names, also takes `now` as the time when it came.
+        """Keeps the token of a repeated delivery, because the broker expects the acknowledgement of that one. On a lane
+        whose active consumers the broker names (failover), also sets `received` to `now`, monotonic seconds.
         """
         self.ack_token = delivery.token
         if self.lane.active is not None:  # else the first time counts
@@ -161,8 +164,9 @@ class InFlight:
         return self.waits
 
     def give_back(self) -> None:
-        """Frees the slots that quotas set aside for it, because it does not start now. No effect if an earlier start
-        took the tokens.
+        """Ends the reservation that limits made for the message, because it does not start now, and frees the slots
+        that quotas set aside for it. The slots stay if there is no reservation, or if an earlier start took the tokens
+        of quotas.
         """
         if self.has_reservation and not self.headers.quota_taken:
             for limiter in self.limiters or ():
@@ -170,8 +174,8 @@ class InFlight:
         self.has_reservation = False
 
     def park(self) -> None:
-        """Drops all data but those that identify and acknowledge the message: the broker has the rest. Its stage is
-        UNDELIVERABLE.
+        """Sets the stage to UNDELIVERABLE (from PUBLISHING only, see `enter`), and drops all data but those that
+        identify and acknowledge the message: the broker has the rest.
         """
         self.enter(Stage.UNDELIVERABLE)
         self.delivery = self.delivery._replace(payload=None, properties={}, key="", ordering_key="", broken="")
@@ -194,10 +198,11 @@ class InFlight:
 
 
 class LaneState:
-    """State of one lane. `in_flight`: number of its messages. `key_queues`: messages of each key in order, the first of
-    which is at work; None: the lane keeps no order. `active_entries`: entries with messages in flight; `recent_entries`
-    and `older_entries` (the generation before): acknowledged ones. `ring`: queued messages by tenant; `acks`: tokens to
-    acknowledge that nobody has fetched yet; `paused_until`: monotonic seconds; `started`: handler starts so far.
+    """State of one lane. `in_flight`: number of its messages in flight, without parked ones. `key_queues`: messages of
+    each key in order, of which only the first may be handled; None: the lane keeps no order. `active_entries`: entries
+    with messages in flight; `recent_entries` and `older_entries` (the generation before): acknowledged ones. `ring`:
+    queued messages by tenant; `acks`: tokens to acknowledge that nobody has fetched yet; `paused_until`: monotonic
+    seconds; `started`: handler starts so far.
     """
 
     __slots__ = (
@@ -230,8 +235,8 @@ class LaneState:
 
     def count(self, what: str, name: str) -> None:
         """Adds one to a counter of (`what`, `name`): `finished` and `waited` by rule, `failed` by reason, `over` by
-        kind of limit, `routed` and `route_unknown` by route, `route_stopped` by cause. Handlers choose reasons, so
-        beyond 60 pairs further ones count as `other`.
+        kind of limit, `routed` and `route_unknown` by route, `route_stopped` by cause. Handlers choose reasons, so once
+        there are 60 pairs, each new one counts under its `what` and the name `other`.
         """
         key = what, name
         if key not in self.counted and len(self.counted) >= _MAX_COUNTED:
@@ -241,7 +246,8 @@ class LaneState:
     def entry(self, key: Hashable, now: float) -> BatchEntry:
         """Returns the record of the entry of a received message: the existing one while one of its messages is in
         flight, and for a minute after its last acknowledgement (perhaps for less if more than 10,000 entries end
-        meanwhile); else a new one. A copy that comes later was sent because somebody rewound the subscription.
+        meanwhile); else a new one, which the lane keeps only when `LookaheadBudget.add` counts a message of it. A copy
+        that comes after that minute was sent because somebody rewound the subscription. `now`: monotonic seconds.
         """
         entry = self.active_entries.get(key)
         if entry is None:
@@ -262,12 +268,14 @@ class LaneState:
                 self.recent_entries = {}
 
     def forget_acknowledged(self) -> None:
-        """Forgets which entries were acknowledged, so that copies of their messages count as new."""
+        """Forgets the acknowledged entries that have no message in flight, so that copies of their messages count as
+        new.
+        """
         self.recent_entries, self.older_entries = {}, {}
 
     def enqueue_by_key(self, in_flight: InFlight) -> bool:
         """Adds the message to the queue of its key. Returns True if nothing is before it: the lane keeps no order, or
-        it is the first of its key. Else its stage is BLOCKED_BY_KEY.
+        it is the first of its key. Else sets its stage to BLOCKED_BY_KEY and returns False.
         """
         if self.key_queues is None:
             return True
@@ -278,8 +286,9 @@ class LaneState:
         return len(key_queue) == 1
 
     def next_for_key(self, in_flight: InFlight) -> InFlight | None:
-        """Removes a message that has ended from the queue of its key. Returns the next message of the key; None if
-        there is none, or if the message was not the first, so that a second call does nothing.
+        """Removes a message that has ended from the queue of its key, and returns the next message of the key, whose
+        stage stays BLOCKED_BY_KEY. None if there is none or the lane keeps no order; None without effect if the message
+        is not the first of its key, so that a second call does nothing.
         """
         key_queue = self.key_queues.get(order_key(in_flight.delivery)) if self.key_queues is not None else None
         if self.key_queues is None or not key_queue or key_queue[0] is not in_flight:
@@ -291,8 +300,9 @@ class LaneState:
         return None
 
     def take_unstarted(self, partition: str | None = None, tokens: AbstractSet[object] | None = None) -> list[InFlight]:
-        """Lists the messages that have not started, of one partition or (`partition` is None) of all, with these tokens
-        or (None) with any, and removes them from all key queues. They stay in flight until the caller releases them.
+        """Lists the messages that have not started, of one partition (number as a text) or (`partition` is None) of
+        all, with these acknowledgement tokens or (None) with any, and removes them from all key queues. They stay in
+        flight, and in the ring, until the caller releases them.
         """
         found = [
             in_flight

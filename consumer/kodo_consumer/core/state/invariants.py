@@ -11,7 +11,8 @@ def contradictions(
     lanes: Sequence[LaneState], timers: Iterable[tuple[int, object]], counted: Mapping[Stage, int]
 ) -> list[str]:
     """Contradictions to "every unacknowledged message is in exactly one stage", in words; empty unless there is a bug.
-    `timers`: (number, target); `counted`: messages by stage, as other structures count them.
+    `timers`: (number, target); `counted`: messages by stage, as other structures count them. Compared are the stages in
+    `counted`, and QUEUED, BLOCKED_BY_KEY, WAITING and RELEASED, no others.
     """
     stages = [in_flight.stage for lane in lanes for in_flight in lane]
     found = {

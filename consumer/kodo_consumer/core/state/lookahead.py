@@ -14,20 +14,24 @@ _ENOUGH: Final = 2_000  # messages a lane looks ahead that has no tenants: more 
 
 
 class LookaheadBudget:
-    """Look-ahead budget: one for all lanes, with a floor for each and the rest for every lane that has work.
+    """Look-ahead budget: messages and bytes that a worker may have in flight. One budget for all lanes, with a floor of
+    messages for each, and the rest for every lane that has work.
 
-    The law, for all lanes that bring messages after they found room (one batch each, at most `batch` messages and
-    `batch_bytes`, or one larger message): messages in flight, batches on their way and full receiver queues together
-    never exceed the look-ahead. Bytes: those in flight and on their way stay below it. The client counts receiver
-    queues in messages, so their bytes can only be estimated: by the average size of in-flight messages, for lanes that
-    have any, and as half of the budget at most, for else large messages would leave nothing to work on.
+    The limit holds if each lane asks for its `capacity`, and then delivers one batch (`Policy.batch` messages and
+    `Policy.batch_bytes` at most, or one larger message): messages in flight, batches under way and full receiver queues
+    together never exceed the declared look-ahead. Bytes in flight and under way stay below the look-ahead's. The client
+    counts receiver queues in messages, so their bytes can only be estimated: by the average size of in-flight messages,
+    for lanes that have any, and as half of the budget at most, because otherwise large messages would leave nothing to
+    work on.
 
-    Looking ahead is for tenants: without `fair_by`, a lane that has enough to start rests until half is gone. Lanes
-    whose messages cannot be moved aside never take more than half of the budget together: messages that were moved
-    aside come back on them, and would otherwise stop the reading for which they had left.
+    The look-ahead serves the fairness of tenants: without `fair_by`, a lane with 2,000 messages that may start gets no
+    capacity until half of them are gone. Lanes whose messages cannot be moved to another lane never use more than half
+    of the budget together: messages that were moved out of other lanes come back on them, and would otherwise stop the
+    reading for which they had left.
 
-    Parked messages are not among `messages` and `bytes`: each takes one message from the shared part of the budget, and
-    nothing else. Floors stay, so while all of it is in use, messages may exceed the look-ahead by those parked since.
+    `messages` and `bytes` leave out parked messages (which no target takes): each takes one message from the shared
+    part of the budget, and no bytes. Floors stay, so while the whole budget is in use, messages may exceed the
+    look-ahead by those parked since.
     """
 
     __slots__ = (
@@ -54,7 +58,7 @@ class LookaheadBudget:
         self.bytes = 0
 
     def add(self, in_flight: InFlight) -> None:
-        """Counts a message that is in flight now, and records it in its entry."""
+        """Counts a message that is in flight now, and records it in its entry, and the entry in its lane."""
         lane, entry = in_flight.lane, in_flight.entry
         if not entry.in_flight:
             lane.active_entries[entry.key] = entry
@@ -71,7 +75,9 @@ class LookaheadBudget:
         self.bytes += in_flight.size
 
     def remove(self, in_flight: InFlight) -> None:
-        """Removes a message that is acknowledged or released."""
+        """Removes a message that is acknowledged or released from the budget and from its entry; closes the entry
+        (`LaneState.close`) if this was its last message in flight.
+        """
         entry = in_flight.entry
         del entry.in_flight[in_flight.delivery.batch_index]
         if not entry.in_flight:
@@ -79,7 +85,9 @@ class LookaheadBudget:
         self._give_back(in_flight)
 
     def park(self, in_flight: InFlight) -> None:
-        """Parks a message that nobody will ever handle: its payload is dropped, and the budget has one message less."""
+        """Parks a message that nobody will ever handle: it stays in its entry, unacknowledged, its payload is dropped,
+        and the budget shrinks by one message.
+        """
         self._give_back(in_flight)
         in_flight.park()
         self.parked += 1
@@ -87,7 +95,9 @@ class LookaheadBudget:
 
     @property
     def overgrown(self) -> bool:
-        """True if a quarter of the budget is parked: those stay unacknowledged, and the broker limits these."""
+        """True if parked messages are a quarter of the budget's messages or more: parked messages stay unacknowledged,
+        and the broker limits unacknowledged messages.
+        """
         return self.parked >= self._most_parked
 
     def _give_back(self, in_flight: InFlight) -> None:
@@ -104,15 +114,18 @@ class LookaheadBudget:
         self.bytes -= in_flight.size
 
     def fraction(self, messages: int, size: int) -> float:
-        """Part (1: all) that so many messages, or bytes if their part is larger, are of the budget that is left to
-        lanes whose messages can be moved aside.
+        """Returns the part of the budget that `messages` messages of together `size` bytes would use, 1 for all of it:
+        the larger one of their part of the messages and their part of the bytes. Messages in lanes that none can be
+        moved out of do not count as budget.
         """
         left = max(1, self._max_messages - self._staying)
         return max(messages / left, size / max(1, self._max_bytes - self._staying_bytes))
 
     @property
     def is_low(self) -> bool:
-        """True while less than half of the messages, and less than half of the bytes, of the budget are used."""
+        """True while less than half of the messages, and less than half of the bytes, of the budget are used. Bytes
+        include an estimate of the receiver queues.
+        """
         return 2 * self.messages < self._max_messages and 2 * self._bytes < self._max_bytes
 
     @property
@@ -123,8 +136,9 @@ class LookaheadBudget:
         return self.bytes + min(self._queue * self._busy * self.bytes / self.messages, self._max_bytes / 2)
 
     def capacity(self, lane: LaneState) -> int:
-        """Number of further messages that the lane may bring. Without bytes left it is 1 for an empty lane, which must
-        not stop, else 0.
+        """Number of further messages that the lane may bring: the rest of its floor and the shared rest of the budget.
+        0 for a lane without `fair_by` that has 2,000 queued. Once the bytes are used up (half of them, for lanes whose
+        messages cannot be moved to another lane), 1 for a lane with nothing in flight, so that no lane stops, else 0.
         """
         if self._bytes >= self._max_bytes:
             return 0 if lane.in_flight else 1
@@ -138,7 +152,9 @@ class LookaheadBudget:
         return max(self._floor - lane.in_flight, 0) + max(lent, 0)
 
     def should_resume(self, lane: LaneState) -> bool:
-        """True if a lane that was given no room should be read again: it has room for a batch, or is running dry."""
+        """True if a lane whose `capacity` was 0 should be read again: it has room for a batch, or for any message while
+        it has at most half of its floor in flight. False while a lane without `fair_by` has more than 1,000 queued.
+        """
         room = self.capacity(lane)
         if 2 * len(lane.ring) > self._enough:
             return False

@@ -21,7 +21,7 @@ OnReceived = Callable[[Policy, Lane, Sequence[Delivery], Check | None], object]
 
 
 class DecisionObserver(Protocol):
-    """Observer of decisions. The engine calls it with the worker's lock: it must be quick and never raise."""
+    """Observer of decisions. The engine calls it while it has the worker's lock: it must be quick and never raise."""
 
     def on_decision(self, in_flight: InFlight, outcome: Outcome, decision: Decision) -> None:
         """Called with each decision before it is carried out. Not called for a message whose handler ended with DONE. A
@@ -33,10 +33,12 @@ class DecisionObserver(Protocol):
 
 
 class AcknowledgementObserver(Protocol):
-    """Observer of confirmed acknowledgements. Its calls return soon and never raise."""
+    """Observer of confirmed acknowledgements. Its calls never raise; outside the test harness they return soon."""
 
     def on_acknowledged(self, messages: Sequence[Acknowledged], called: Callable[[], object]) -> None:
-        """Calls hooks with the messages, perhaps later and on another thread, and `called` after that."""
+        """Calls hooks with the messages, perhaps later and on another thread, and `called` after that. `messages`:
+        pairs of a message and the name of the rule by which it ended.
+        """
 
     @property
     def running_hook(self) -> tuple[str, float] | None:
@@ -45,15 +47,15 @@ class AcknowledgementObserver(Protocol):
         """
 
     def close(self) -> None:
-        """Takes no more messages and drops those that wait. Hooks still run for the messages of the call that has
-        begun.
+        """Takes no more messages and drops those that wait, whose `called` is never called. Hooks still run for the
+        messages of the call that has begun.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Observers:
-    """Observers of one worker; a field is None if nobody observes. `received`: called with a lane's deliveries before
-    any decision.
+    """Observers of one worker; a field is None if nobody observes. `received`: called with (policy, lane, deliveries,
+    check of payloads) before any decision, also with copies of messages that came before.
     """
 
     received: OnReceived | None = None

@@ -10,13 +10,15 @@ _LATELY: Final = 4.0  # seconds
 
 
 class TenantQueue(Generic[T]):
-    """One tenant's items in a lane (the first, and `others` behind it), and facts about the tenant. With many tenants
+    """One tenant's items in a lane (the first, and `others` after it), and facts about the tenant. With many tenants
     most have just one item, and a deque of its own for each would cost more than all the rest.
 
-    `listed`: it has items. `used`: slot time (ms) of the present turn. `eligible`: round from which it has a turn
-    again. `weight`: starts in a turn. `slow`: None while the lane does not know. `doubt`: quick ends that it takes
-    until the tenant counts as quick again; `relapses`: how often it was slow after that. `quick_time`: seconds of slot
-    time as a quick tenant since `quick_since`, older ones in part; of messages that took more than a start costs.
+    `listed`: it has items. `used`: slot time (ms) used in the present turn. `eligible`: number of the round from which
+    it has a turn again. `weight`: starts in a turn. `slow`: True for a slow tenant, whose handlers take long; None
+    while the lane does not know. `doubt`: number of quick handler ends after which a slow tenant counts as quick again;
+    `relapses`: how often the tenant became slow again after it was quick, less those that many quick ends have made
+    good. `quick_time`: seconds of slot time as a quick tenant since `quick_since` (monotonic seconds), older ones in
+    part; mostly of runs that took longer than a start costs.
     """
 
     __slots__ = (
@@ -43,7 +45,9 @@ class TenantQueue(Generic[T]):
         return self.listed + len(self.others or ())
 
     def add_quick_time(self, lasted: float, now: float) -> None:
-        """Adds a quick handler that ran for `lasted` seconds; after 4 s earlier time counts half as much."""
+        """Adds a quick handler run of `lasted` seconds that ended at `now` (monotonic seconds) to `quick_time`. If
+        `quick_since` is more than 4 s ago, the earlier time is halved before.
+        """
         if not self.quick_time:
             self.quick_since = now - lasted
         elif now - self.quick_since > _LATELY:  # what was before counts less and less

@@ -111,13 +111,13 @@ class _Rounds(Generic[T]):
 
 
 class DeficitRoundRobin(Generic[T]):
-    """A queue for each tenant, served in turn: each turn is `weight` starts, or the slot time of as many. A tenant with
-    100,000 items delays others one turn.
+    """Queues of one lane, one for each tenant, served in turn: each turn is `weight` starts, or the slot time of as
+    many. A tenant with 100,000 items delays others one turn.
 
-    Slow tenants take turns of their own (`slow=True`), so that nobody walks past those who may not start. Among them
-    wait `newcomers`, tenants of whom the lane does not know whether they are slow and who may not start as quick ones.
-    `newcomers_slow`: the last newcomer to end was slow; None: none has ended. `new_running`: handlers of newcomers at
-    work.
+    Slow tenants, whose handlers take long, have turns of their own (`slow=True`), so that a search for a quick tenant
+    does not pass all slow ones that may not start. Among them wait `newcomers`, tenants of whom the lane does not know
+    whether they are slow and who may not start as quick ones. `newcomers_slow`: the last newcomer that was judged, at
+    its end or because it ran for long, was slow; None: none was. `new_running`: running handlers of newcomers.
     """
 
     __slots__ = (
@@ -160,7 +160,9 @@ class DeficitRoundRobin(Generic[T]):
                     yield queue.tenant, len(queue), queue.first
 
     def waiting(self, passing_over: AbstractSet[str]) -> tuple[int, int]:
-        """Returns the numbers of quick and of slow tenants with items, without those in `passing_over`."""
+        """Returns (number of quick tenants with items, number of slow tenants and waiting newcomers with items),
+        without those in `passing_over`.
+        """
         counts = [self.quick.count, self.count(slow=True)]
         for tenant in passing_over:
             queue = self._queues.get(tenant)
@@ -169,8 +171,10 @@ class DeficitRoundRobin(Generic[T]):
         return counts[0], counts[1]
 
     def push(self, tenant: str, item: T, weight: int = 1, *, first: bool = False) -> TenantQueue[T]:
-        """Adds an item behind (`first`: before) the tenant's other items, and returns the tenant's queue. A tenant new
-        to the ring comes after all others; only for such a one `weight` counts.
+        """Adds an item after (`first`: before) the tenant's other items, and returns the tenant's queue. A tenant
+        without items gets its turn last in the next round of its kind, quick or slow, or in a later round if it was
+        charged for more; a tenant of whom the lane does not know its kind waits with the newcomers if `newcomers_slow`.
+        `weight` counts only for a tenant that the ring does not know.
         """
         queues = self._queues
         queue = queues.get(tenant)
@@ -212,7 +216,7 @@ class DeficitRoundRobin(Generic[T]):
         self.newcomers.clear()
 
     def reweigh(self, weights: Mapping[str, int]) -> None:
-        """Sets the weights of the tenants: starts in a turn, 1 for those that are not named."""
+        """Sets the weights of all tenants that the ring knows: starts in a turn, 1 for those that are not named."""
         for tenant, queue in self._queues.items():
             queue.weight = weights.get(tenant, 1)
 
@@ -231,7 +235,9 @@ class DeficitRoundRobin(Generic[T]):
         return list(islice(chain(reversed(queue.others or ()), (queue.first,)), count))
 
     def take_excess(self, tenant: str, keep: int) -> list[T]:
-        """Takes out all of a tenant's items but the first `keep` (at least 1), oldest first."""
+        """Removes and returns all of a tenant's items but the first `keep`, oldest first; [] if it has no more. `keep`
+        must be at least 1.
+        """
         queue = self._queues.get(tenant)
         others = queue.others if queue is not None else None
         if others is None:
@@ -249,15 +255,22 @@ class DeficitRoundRobin(Generic[T]):
         slow: bool = False,
         may_start_newcomer: Callable[[DeficitRoundRobin[T], float], bool] | None = None,
     ) -> T | None:
-        """Takes the next item by turns, of the quick or of the slow tenants, not of those in `passing_over`; None if no
-        other has any that may start. `may_start_newcomer`: whether a newcomer of this ring may start as a quick tenant
-        at `now`, None: always. If not, it waits among the slow ones from then on; or stays, if no newcomer has ended
-        yet.
+        """Removes and returns the next item by turns, of the quick or of the slow tenants; None if no tenant has an
+        item that may start.
+
+        Args:
+            passing_over: tenants that get no item now.
+            now: monotonic seconds, which only `may_start_newcomer` uses.
+            slow: take from the slow tenants, among whom waiting newcomers have every other turn; else from the quick
+                ones.
+            may_start_newcomer: called with this ring and `now`: True if a newcomer may start as a quick tenant; None:
+                it always may. A newcomer that may not start waits among the slow tenants from then on; but before any
+                newcomer of the lane has ended it keeps its turn, and the result is None.
         """
         rounds = self.slow if slow else self.quick
         passed = self._set_aside(passing_over, rounds) if passing_over else []
         if slow and self.newcomers and (self._is_newcomers_turn() or not rounds.count):
-            self._list_newcomer(passing_over, passed)
+            self._list_newcomer(passing_over)
         item = None
         while rounds.count:
             queue = rounds.current[0]
@@ -288,18 +301,20 @@ class DeficitRoundRobin(Generic[T]):
         self._turn = (self._turn + 1) % 4
         return self._turn % 2 == 0
 
-    def _list_newcomer(self, passing_over: AbstractSet[str], passed: list[TenantQueue[T]]) -> None:
-        """Makes a newcomer the next slow tenant: the first and the last one in turn, as the first ones may hang."""
-        while self.newcomers:
-            queue, _ = self.newcomers.popitem(last=self._turn == 0)
+    def _list_newcomer(self, passing_over: AbstractSet[str]) -> None:
+        """Makes a newcomer the next slow tenant: the first and the last one in turn, as the first ones may hang. Those
+        in `passing_over` stay newcomers.
+        """
+        for queue in reversed(self.newcomers) if self._turn == 0 else iter(self.newcomers):
             if queue.tenant not in passing_over:
+                del self.newcomers[queue]
                 self.slow.add_first(queue)
                 return
-            passed.append(queue)
 
     def readmit_newcomer(self) -> None:
-        """Moves one newcomer to the quick tenants: the first, or the last if slow tenants wait (the first may hang).
-        There must be a newcomer.
+        """Moves one waiting newcomer to the quick tenants (to the slow ones if it has proved slow meanwhile): the first
+        newcomer, or the last one if slow tenants wait, because the first may hang. Raises KeyError if no newcomer
+        waits.
         """
         queue, _ = self.newcomers.popitem(last=self.slow.count > 0)
         self._list(queue, slow=bool(queue.slow))
@@ -320,7 +335,9 @@ class DeficitRoundRobin(Generic[T]):
         (self.slow if queue.in_slow else self.quick).charge(queue, milliseconds)
 
     def remember(self, queue: TenantQueue[T]) -> None:
-        """Restores the queue of a tenant that was forgotten while its handler ran, so that its facts count later."""
+        """Restores the queue of a tenant that was forgotten while its handler ran, so that facts about the tenant count
+        later. No effect if the ring has a queue of the tenant.
+        """
         queues = self._queues
         if queue.tenant in queues:
             return
@@ -329,7 +346,9 @@ class DeficitRoundRobin(Generic[T]):
             _forget(queues, self._forgotten)
 
     def on_recovery(self, queue: TenantQueue[T]) -> None:
-        """Moves the items of a tenant that is no longer slow, or a newcomer, to the quick tenants."""
+        """Moves the items of a tenant that is no longer slow, or no longer a newcomer, to the quick tenants. No effect
+        if it has no items, or they are there.
+        """
         if queue.listed and queue.in_slow:
             if queue in self.newcomers:
                 del self.newcomers[queue]

@@ -27,14 +27,16 @@ class TimerQueue(Generic[S]):
             yield number, target
 
     def set(self, at: float, target: S) -> int:
-        """Sets a timer for the target at the time `at`, and returns its number."""
+        """Sets a timer for the target at the time `at` (monotonic seconds), and returns the number of the timer."""
         self._count += 1
         heapq.heappush(self._heap, (at, self._count, target))
         self.first = self._heap[0][0]
         return self._count
 
     def pop_due(self, now: float) -> Iterator[tuple[int, S]]:
-        """Takes out due timers one by one and yields (number, target), also of timers set meanwhile."""
+        """Removes timers that are due at `now` one by one, the earliest first, and yields (number, target), also of
+        timers that are set while the caller iterates.
+        """
         while self._heap and self._heap[0][0] <= now:
             _, number, target = heapq.heappop(self._heap)
             self.first = self._heap[0][0] if self._heap else float("inf")

@@ -40,7 +40,8 @@ class Timings:
 
 class Meter:
     """Messages done by lane (index), histograms by state, and the window by which fairness is judged: `served`, the
-    ends of handlers by lane and tenant, failed ones too, and `busy`, their seconds. The reader begins the next window.
+    numbers of handler ends by lane and tenant, failed ones too, and `busy`, estimated seconds of handlers by tenant.
+    The reader clears `served` and takes `busy` to begin the next window.
     """
 
     __slots__ = (
@@ -58,7 +59,9 @@ class Meter:
         self._samples, self._counted_from = 0, float("-inf")
 
     def on_end(self, in_flight: InFlight, started: float, now: float, *, done: bool) -> None:
-        """Counts a handler's end by lane and tenant, in a part of cases in the histograms. Times: monotonic seconds."""
+        """Counts the end of a handler by lane and tenant, and, if `done`, the message as done; adds a sample of the
+        ends to the histograms. `started`, `now`: monotonic seconds.
+        """
         index = in_flight.lane.lane.index
         served, tenant = self.served[index], in_flight.tenant
         served[tenant] = served.get(tenant, 0) + 1
@@ -75,7 +78,7 @@ class Meter:
         self._add_done(self.timings[lane.state], in_flight, now, self._clock.wall() / 1000, 1)
 
     def take_busy(self) -> dict[str, float]:
-        """Returns the seconds of handlers by tenant since the last call, estimated by samples, and begins anew."""
+        """Returns the seconds of handlers by tenant since the last call, estimated from samples, and resets them."""
         found, self.busy = self.busy, {}
         return found
 

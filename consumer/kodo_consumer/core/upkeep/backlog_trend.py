@@ -34,8 +34,9 @@ _BUSY: Final = 0.9  # of the slots
 
 @dataclass(frozen=True, slots=True)
 class HandlerLoad:
-    """Handlers of this worker: number at work now, and number of runs since the start. `waiting`: tenant with most of
-    the messages that wait in this worker; `working`: tenant with most of the handlers at work.
+    """Handlers of this worker: `running`, the number at work now, and `started`, the number of runs since the worker's
+    start. `waiting`: tenant with most of the messages that wait in this worker, and its part; `working`: tenant with
+    most of the handlers at work, and its part.
     """
 
     running: int
@@ -49,7 +50,7 @@ class BacklogAdvice:
     """Trend of a backlog of `entries`. `growth`: entries a second, negative while it drains. `drained_in`: seconds
     until it is empty at this pace; None if it does not drain. `cause`: "senders", "handlers", "both", or empty if
     neither has changed or the backlog drains. `tenant`: the tenant that causes the growth; None if no single tenant
-    does. `text`: all that in words, with what would change it.
+    does, or the backlog drains. `text`: all that in words, and how to stop the growth.
     """
 
     entries: int
@@ -69,9 +70,10 @@ class _Sample:
 
 
 class BacklogTrend:
-    """Listener of stats of every lane. `load`: returns the present load of the handlers; `workers`: returns the number
-    of live workers; `alarm` gets an alarm when a backlog grows for two minutes, again after ten, and when the cause
-    changes. Only ready lanes count.
+    """Listener of stats of every lane, which samples the backlog of all ready lanes together; other lanes do not count.
+    `policy`: returns the present policy; `load`: returns the present load of the handlers; `workers`: returns the
+    number of live workers; `alarm`: called when the backlog grows for two minutes, again after ten minutes, and when
+    the cause or the tenant changes.
     """
 
     def __init__(
@@ -88,8 +90,8 @@ class BacklogTrend:
         self._reported: tuple[str, str, float] = ("", "", float("-inf"))  # cause, tenant, and when
 
     def __call__(self, lane: Lane, stats: LaneStats | None) -> None:
-        """Takes the present stats of a lane; None, or stats of a part of its partitions: not known. The ground topic's
-        lane makes a sample, as long as all ready lanes are known.
+        """Keeps the present stats of a ready lane; None, or stats of a part of its partitions: not known. Stats of the
+        ground topic's lane also add a sample if those of all ready lanes are known, and may call `alarm`.
         """
         if lane.state is not State.READY:
             return
@@ -110,8 +112,8 @@ class BacklogTrend:
 
     @property
     def advice(self) -> BacklogAdvice | None:
-        """The advice by the samples so far. None: fewer than 20 samples in two minutes, fewer than 100 entries, or a
-        change of less than 2 % of them in that time.
+        """The advice by the samples so far. None: fewer than 20 samples in the last two minutes, fewer than 100 entries
+        now, or a change of less than 2 % of them in these two minutes.
         """
         samples = list(self._samples)
         if not samples:

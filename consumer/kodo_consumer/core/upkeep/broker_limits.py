@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLimits:
-    """Limits of the broker. `delays`: delayed delivery by topic; `largest`: bytes of a message, by topic with a limit
-    of its own. Topics whose limits this role may not read are missing.
+    """Limits of the broker. `delays`: delayed delivery by topic where messages wait; `largest`: bytes of a message, by
+    topic with a limit of its own. Other topics are missing, and topics whose limits were not read, see
+    `read_broker_limits`.
     """
 
     delays: Mapping[str, DelayedDelivery] = field(default_factory=dict)
@@ -32,8 +33,9 @@ class BrokerLimits:
 
 
 def read_broker_limits(policy: Policy, cluster: Cluster) -> BrokerLimits:
-    """Requests the limits in force for the topics that a worker writes to, of delays only where messages wait, up to
-    the first topic of which this role may not read them. Raises ClusterError when nobody answers.
+    """Requests the limits in force for the topics that a worker writes to: of message size for all of them, of delays
+    only where messages wait. Each kind is read up to the first topic of which it cannot be read, because this role may
+    not or there is no such topic. Raises ClusterError when no broker answers.
     """
     delays: dict[str, DelayedDelivery] = {}
     largest: dict[str, int] = {}

@@ -15,14 +15,16 @@ if TYPE_CHECKING:
 
 
 class ChunkNotice:
-    """Listener of stats that raises one alarm for each topic with chunks."""
+    """Listener of stats that raises one alarm for each topic to which a producer sends messages in chunks."""
 
     def __init__(self, alarm: Callable[[Alarm], None]) -> None:
         self._alarm = alarm
         self._known: set[str] = set()
 
     def __call__(self, lane: Lane, stats: LaneStats | None) -> None:
-        """Takes the present stats of a lane, None: no answer; alarms if they are the first with chunks of its topic."""
+        """Reads the present stats of a lane, None: no answer. Calls `alarm` the first time that they report chunks of
+        the lane's topic.
+        """
         if stats is None or not stats.chunks or lane.topic in self._known:
             return
         self._known.add(lane.topic)

@@ -33,8 +33,8 @@ class ClockSkewDetector:
         self._is_reported = False
 
     def __call__(self, _lane: Lane, stats: LaneStats | None) -> None:
-        """Takes the latest stats of a lane; None: the broker did not answer. Alarms after two readings with a
-        difference of 5 s or more, and when the clocks agree again.
+        """Takes the latest stats of a lane; None: the broker did not answer. Alarms once after two readings in a row
+        with a difference of 5 s or more, and then once after two in a row with less.
         """
         if stats is None or stats.server_time is None:
             return

@@ -25,8 +25,8 @@ REPEAT: Final = 600.0  # seconds until an alarm about the same lanes is repeated
 
 
 class LaneWorkers:
-    """A listener of stats of every lane. `share`: called with the number of workers that share limits, at each reading
-    of the ground topic's lane.
+    """A listener of stats of every lane. `share`: called at each reading of the ground topic's lane with the number of
+    workers by which limits are divided: the most that were live within the last 30 s (see LiveWorkerCount).
     """
 
     def __init__(
@@ -44,15 +44,16 @@ class LaneWorkers:
     def count(self) -> int:
         """Number of live workers of the subscription, whichever lanes they read.
 
-        Other lanes are read less often than the ground topic's: a worker that has disappeared there does not count on
-        them either.
+        Stats of other lanes are older than those of the ground topic's lane: a worker that has left the ground topic's
+        lane does not count, even if the last stats of another lane still name it.
         """
         return len(self._by_lane.get(self._policy.ground_lane.index, frozenset()) | self.elsewhere)
 
     def __call__(self, lane: Lane, stats: LaneStats | None) -> None:
         """Takes the present stats of a lane; None: no answer. Stats of a part of its partitions count only if they name
-        workers. For the ground topic's lane, even without an answer, calls `share`, and alarms if lanes that only other
-        workers read have had none for 60 s, and when all have one again.
+        workers. For the ground topic's lane, even without an answer, calls `share`, and alarms if a lane that this
+        worker does not read has had no worker for 60 s (again after 600 s, or if other lanes have none), and when all
+        these lanes have one again.
         """
         now, is_ground = self._clock.now(), lane.index == self._policy.ground_lane.index
         known = stats is not None and (stats.whole or bool(stats.workers))

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 def tenant_moves(policy: Policy, orders: Iterable[Override]) -> dict[str, TenantMove]:
-    """Moves by tenant, of the orders that this subscription can follow by its present policy."""
+    """Moves by tenant, of those of the `orders` that move a tenant and that this subscription can follow by its present
+    policy; of two about one tenant the later one in the sequence counts. All `orders` are taken to be in force.
+    """
     return {
         order.tenant: TenantMove(Level(order.to), order.since, order.waiting != STAY, _name(order))
         for order in orders
@@ -66,7 +68,9 @@ def _levels(policy: Policy) -> str:
 
 
 def share_lines(policy: Policy, order: Override) -> Iterator[str]:
-    """Yields a line for people that compares the slot time of the order's level with that of L1; none for L1."""
+    """Yields one line for people that compares the slot time of the level to which the order moves a tenant with that
+    of L1; no line if that level is L1.
+    """
     level = Level(order.to)
     shares = {one: sum(lane.share for lane in policy.every_lane if lane.level is one) for one in (level, Level.L1)}
     if level is not Level.L1:

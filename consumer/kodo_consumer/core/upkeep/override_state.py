@@ -54,8 +54,9 @@ def why_not_followed(order: Override, policy: Policy) -> str:
 
 
 def apply_overrides(policy: Policy, orders: Sequence[Override]) -> Policy:
-    """The policy with weights, limits, bulkheads and moves of tenants as ordered. Pauses are no part of a policy.
-    `orders`: those in force; of two about the same value the later one in the sequence counts.
+    """The policy with tenant weights, limits, bulkheads and moves of tenants as ordered. Pauses are no part of a
+    policy. `orders`: those in force that the policy can follow; of two about the same value the later one in the
+    sequence counts.
     """
     weights = {order.tenant: int(order.to) for order in orders if order.what is OverrideKind.WEIGHT}
     limits = tuple(_apply_orders(limit, orders) for limit in policy.limits)
@@ -77,7 +78,9 @@ def paused_lanes(policy: Policy, orders: Sequence[Override]) -> frozenset[int]:
 
 
 def left_lanes(policy: Policy, orders: Sequence[Override]) -> frozenset[int]:
-    """Indices of paused lanes that workers leave although they are ready lanes, because their cursors are about to move."""
+    """Indices of the lanes of this worker that an order pauses with `LEAVE`: workers disconnect from them, even from
+    ready lanes, because the subscription's cursor there is about to move. All `orders` are taken to be in force.
+    """
     return paused_lanes(policy, [order for order in orders if order.to == LEAVE])
 
 
@@ -120,8 +123,8 @@ def _apply_order(limit: Limit, order: Override) -> Limit:
 
 
 class OverrideListener:
-    """Listener of stats that reads the live orders in a property of the ground topic's subscription. It calls `adopt`,
-    with its lock, whenever other orders are in force.
+    """Listener of stats that reads the live orders in a property of the ground topic's subscription. It calls `adopt`
+    with the orders in force whenever others are in force than before, while it holds its lock.
 
     Orders end by the worker's clock, even while nothing can be read (`drop_expired`). If the property cannot be read,
     the orders before stay. Orders that the present policy cannot follow have no effect. Thread-safe.
@@ -139,7 +142,9 @@ class OverrideListener:
         self._followed: tuple[Override, ...] = ()
 
     def __call__(self, lane: Lane, stats: LaneStats | None) -> None:
-        """Takes the latest stats of a lane, None: no answer; reads orders if the lane is the ground topic's."""
+        """Takes the latest stats of a lane, None: no answer. Stats of the ground topic's lane set the orders; those of
+        other lanes have no effect.
+        """
         if lane.index != self._policy().ground_lane.index:
             return
         with self._lock:
@@ -165,7 +170,9 @@ class OverrideListener:
             self._follow()
 
     def drop_expired(self) -> None:
-        """Ends the overrides whose time is over, and calls `adopt` if there are any. Reads nothing."""
+        """Ends the overrides whose time is over, and calls `adopt` with the others if the orders in force have changed.
+        Reads nothing.
+        """
         if self._given or self._followed:
             with self._lock:
                 self._follow()

@@ -36,9 +36,10 @@ get them as well.
 
 
 class StalledDeliveryDetector:
-    """A listener of stats. `lanes`: indices of stalled lanes. `closely`: indices of lanes to be read at every look,
-    which it adds and removes. `unread`: indices of lanes that only other workers read, and can reconnect. `dues`: due
-    times of messages that this worker sent.
+    """Listener of stats that notices when the broker sends no messages although some are due. `lanes`: indices of
+    stalled lanes. `closely`: a set of the caller, to which the detector adds the indices of lanes whose stats should be
+    read each time, and from which it removes them. `unread`: indices of lanes that only other workers read, and can
+    reconnect. `dues`: due times of messages that this worker sent.
     """
 
     def __init__(
@@ -59,8 +60,8 @@ class StalledDeliveryDetector:
 
     def __call__(self, lane: Lane, stats: LaneStats | None) -> None:
         """Takes the present stats of a lane; None: no answer. Nothing follows from stats of a part of its partitions.
-        If nothing came in several readings although messages were due, alarms and reconnects the lane, unless it is
-        unread.
+        If no message came in two readings in a row (six if the broker delays none) although messages were due, gives
+        an alarm and reconnects the lane at the next full ten seconds, for 2 s, but not an `unread` one.
         """
         index = lane.index
         if stats is None or not stats.whole:

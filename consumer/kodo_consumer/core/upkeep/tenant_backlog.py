@@ -55,7 +55,9 @@ class TenantCause(NamedTuple):
         return max(self.waiting, self.working)
 
     def text(self, policy: Policy) -> str:
-        """The tenant's part and the command that helps, on one line of printable characters."""
+        """The tenant's parts that are more than two thirds, and the command that helps (if no order can be followed,
+        a declaration for the file), on one line of printable characters.
+        """
         parts = (
             (self.waiting, "the waiting messages"),
             (self.working, "the handlers' time"),
@@ -65,9 +67,9 @@ class TenantCause(NamedTuple):
 
 
 def tenant_cause(waiting: Sequence[TenantShare], working: Sequence[TenantShare]) -> TenantCause | None:
-    """Finds the tenant that causes a backlog, by samples of the waiting messages and of the handlers' time: it has more
-    than two thirds, on average, of the one or of the other. None: no tenant has that much, or no other tenant has
-    messages. Messages without a tenant belong to nobody.
+    """Finds the tenant that causes a backlog, by samples over time of the waiting messages and of the handlers' time:
+    it has more than two thirds, on average, of the one or of the other. None: no tenant has that much, or no other
+    tenant has messages. Messages without a tenant (NOBODY) are never the cause.
     """
     seen = {one.tenant for one in (*waiting, *working) if one.tenant}
     if len(seen) < 2 and all(one.share == 1.0 for one in (*waiting, *working) if one.tenant):  # there are others

@@ -87,8 +87,8 @@ class LaneSink(Protocol):
         """
 
     def room(self) -> int:
-        """Number of messages that may be delivered now; after 0, none may come until `LaneReader.resume`. One batch
-        more does no harm.
+        """Number of messages that may be delivered now. After 0 none may be delivered until another call returns more:
+        a reader asks again after `LaneReader.resume`, or before. A batch that is larger than the number does no harm.
         """
 
     def on_disconnect(self, partition: str | None = None) -> None:
@@ -106,7 +106,9 @@ class LaneSink(Protocol):
 
 
 class ClaimSink(LaneSink, Protocol):
-    """Sink of a lane whose messages a worker has for a limited time; workers' sinks are such."""
+    """Sink of a lane whose messages a worker may have for a limited time only, as from an inbox. The sinks of workers
+    implement it.
+    """
 
     def start_until(self, moment: float) -> None:
         """Sets the moment, in seconds of the monotonic clock, from which on no message of the lane starts: others may
@@ -121,11 +123,13 @@ class ClaimSink(LaneSink, Protocol):
 
 
 class LaneReader(Protocol):
-    """Reader of one open lane. Its methods do not wait, except `add_consumers` and `close`."""
+    """Reader of one open lane. Its methods do not wait, except `close`."""
 
     @property
     def disconnected_topics(self) -> Sequence[str]:
-        """Topics, or partitions of them, of which no messages can come now, each with the reason if there is one."""
+        """Topics, or partitions of them, of which no messages can come now, each with the reason if it is known. Empty
+        after `leave` until `join`.
+        """
 
     def long_connected(self, seconds: float) -> frozenset[str]:
         """Partitions (their numbers as texts) connected for `seconds` without a break, as far as the client can see."""
@@ -136,16 +140,16 @@ class LaneReader(Protocol):
         """
 
     def acknowledge(self, tokens: Sequence[object], tickets: Sequence[int] = ()) -> None:
-        """Queues acknowledgements. If they are lost with the connection, the broker redelivers their messages. `tickets`:
-        one for each token if the request `confirms`, else none.
+        """Queues acknowledgements. If they are lost with the connection, the broker redelivers their messages.
+        `tickets`: one for each token if the request `confirms`, else none.
         """
 
     def resume(self) -> None:
         """Resumes deliveries after `LaneSink.room` was 0."""
 
     def add_consumers(self) -> None:
-        """Opens more consumers for the lane, if the reader can. Called when the broker stopped sending to the present
-        ones, because too many of their messages are unacknowledged.
+        """Begins to open more consumers for the lane, if the reader can. Called when the broker stopped sending to the
+        present ones, because too many of their messages are unacknowledged.
         """
 
     def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
@@ -154,8 +158,8 @@ class LaneReader(Protocol):
         """
 
     def leave(self, wait: float) -> None:
-        """Plans to disconnect in `wait` seconds, after sending the acknowledgements that are queued by then, and to stay
-        away until `join`. The broker delivers unacknowledged messages to other readers.
+        """Plans to disconnect in `wait` seconds, after sending the acknowledgements that are queued by then, and to
+        stay away until `join`. The broker delivers unacknowledged messages to other readers.
         """
 
     def join(self) -> None:
@@ -167,7 +171,9 @@ class LaneReader(Protocol):
         """Ends deliveries, and returns at once; acknowledgements are still sent until `close`."""
 
     def close(self) -> None:
-        """Sends the queued acknowledgements and closes the reader: unacknowledged messages go to other workers."""
+        """Sends the queued acknowledgements and closes the reader, and waits for both, but some seconds at most.
+        Unacknowledged messages go to other workers.
+        """
 
 
 class Publisher(Protocol):
@@ -179,16 +185,20 @@ class Publisher(Protocol):
         """
 
     def renew(self) -> None:
-        """Replaces its connection, because sends hang. Receipts of earlier sends may never come."""
+        """Replaces its connection, because sends hang; returns at once. Earlier sends may never get a receipt: the
+        caller publishes those messages again.
+        """
 
     def close(self) -> None:
-        """Sends the queued messages and closes the publisher. Receipts may be missing afterwards."""
+        """Sends the queued messages, waits some seconds at most for receipts, and closes the publisher. Receipts may be
+        missing afterwards.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class BorderStatus:
-    """Way of messages between Python and the client library: the native border, in bundles, or one by one. `detail`:
-    versions that it uses, or the reason why it is off.
+    """Way of messages between Python and the client library: in bundles through the native border (`native`), or one by
+    one. `detail`: versions that it uses, or the reason why it is off.
     """
 
     native: bool
@@ -212,8 +222,9 @@ class Broker(Protocol):
         """
 
     def open(self, request: LaneRequest, sink: LaneSink) -> LaneReader:
-        """Reads a topic from the earliest unacknowledged message on. Raises ClusterError where the broker refuses;
-        partitions that no broker serves yet are read as soon as one does.
+        """Reads a topic from the earliest unacknowledged message on. Waits some seconds at most for partitions that no
+        broker serves, which are read as soon as one does. Raises ClusterError where the broker refuses, if nobody tells
+        the topic's partitions, or if acknowledgements are to be confirmed and cannot be.
         """
 
     def publisher(
@@ -249,13 +260,13 @@ class LaneStats:
     `workers`: names of connected consumers; `blocked`: names of those that get nothing because too much is
     unacknowledged (of several with one name: when all are). `backlog` counts entries (batches), those not due yet
     (`delayed`, messages) among them. `unacknowledged`: messages that consumers have; None: the broker has lost count.
-    Rates are messages a second over the broker's last minute. `oldest`: ms since the epoch when the oldest
-    unacknowledged message was published. `properties`: the subscription's own. `dispatched`: messages sent to consumers
-    since a moment the broker chose; `permits`: how many more they have room for. `partitions`: number of the topic's.
-    `readers`: names of connected consumers, by partition (its number as a text). `server_time`: ms since the epoch by
-    the broker's clock at its answer, in whole seconds; None: it does not say. `took`: seconds of the request. `chunks`:
-    a message came in chunks since its broker has the topic, as it knows within a minute of producers that are still
-    connected then.
+    `rate_in`: messages a second that came to the topic in the broker's last minute. `oldest`: ms since the epoch when
+    the oldest message of the backlog was published; None: there is none, or it is not known. `properties`: the
+    subscription's own. `dispatched`: messages sent to consumers since a moment the broker chose; `permits`: how many
+    more they have room for. `partitions`: number of the topic's. `readers`: names of connected consumers, by partition
+    (its number as a text). `server_time`: ms since the epoch by the broker's clock at its answer, in whole seconds;
+    None: it does not say. `took`: seconds of the request. `chunks`: a message came in chunks since its broker has the
+    topic, as it knows within a minute of producers that are still connected then.
     """
 
     workers: frozenset[str] = frozenset()
@@ -302,7 +313,8 @@ class Cluster(Protocol):
 
     def active(self, topic: str, subscription: str) -> Mapping[str, str] | None:
         """Names of the active consumers of a failover subscription by partition (its number as a text), "" where there
-        is none now; partitions whose broker does not answer are missing. None: there is no such topic or subscription.
+        is none now; partitions whose broker does not answer are missing. None: no partition that answered has the
+        subscription, or none answered.
         """
 
     def unacked_limits(self, topic: str) -> UnackedLimits | None:
@@ -315,7 +327,7 @@ class Cluster(Protocol):
 
     def largest(self, topic: str) -> int | None:
         """Bytes that a message may have by the topic's own limit; 0: it has none, and clients learn the broker's from
-        the broker. None: this role may not read it, or there is no such topic.
+        the broker. None: this role may not read it, there is no such topic, or the broker fails.
         """
 
     def schema(self, topic: str, version: int) -> Mapping[str, Any] | None:

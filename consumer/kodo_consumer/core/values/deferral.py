@@ -29,12 +29,12 @@ ReadError = Callable[[BaseException, Any], Outcome]
 
 class DeferringSource(Protocol):
     """Source of work (WorkSource) whose messages may stay open after their handler has returned. Each `message` is a
-    kodo_consumer.message.Message, which imports this module.
+    kodo_consumer.message.Message; the type is Any, because that module imports this one.
     """
 
     def leave_open(self, message: Any, timeout: float | None) -> bool:
-        """Ends the handler run of a message that a token ends later: its slot is free. `timeout`: seconds from now after
-        which the attempt counts as failed; None: as the settings say. Returns False if the run has ended already.
+        """Ends the handler run of a message that a token ends later: its slot is free. `timeout`: seconds from now
+        after which the attempt counts as failed; None: as the settings say. Returns False if the run has ended already.
         """
 
     def end(self, message: Any, outcome: Outcome) -> bool:
@@ -51,12 +51,11 @@ class _State(Enum):
 class Deferral:
     """Token of a deferred message: the first call of `done` or `failed` ends the message, from any thread or task.
 
-    Each returns True if it ended the message. While the handler still runs, it returns True as well, and counts when
-    the handler returns; if the handler then raises or times out, that counts instead.
+    That call returns True. While the handler still runs, it returns True as well, and counts when the handler returns;
+    if the handler then raises or times out, that counts instead.
 
-    It returns False if the message had ended before: the token was used, the deadline passed, the handler raised, or
-    the worker ended. A warning is logged then, one in 10 s for all tokens, and nothing is acknowledged; unless the
-    token was used before, the message is handled again.
+    `done` and `failed` return False, without effect, if the message had ended before: the token was used, the deadline
+    passed, the handler raised, or the worker ended. A warning is logged then, one in 10 s for all tokens.
     """
 
     __slots__ = ("_error", "_lock", "_message", "_read", "_source", "_state", "_timeout")
@@ -78,14 +77,15 @@ class Deferral:
         return self._state in (_State.HANDLING, _State.OPEN)
 
     def done(self) -> bool:
-        """Ends the message as done: it is acknowledged soon, and the result is not awaited. Returns False if it had
-        ended before.
+        """Ends the message as done, when its handler has returned: it is acknowledged soon, and the result is not
+        awaited. Returns False if it had ended before.
         """
         return self._use(None)
 
     def failed(self, error: BaseException) -> bool:
-        """Ends the message as if its handler had raised `error`: a request such as Retry or Dead, or any other
-        exception. Returns False if it had ended before. Raises TypeError for anything but an exception.
+        """Ends the message, when its handler has returned, as if this had raised `error`: a request such as Retry or
+        Dead, or any other exception. Returns False if it had ended before. Raises TypeError for anything but an
+        exception.
         """
         if not isinstance(error, BaseException):
             raise TypeError(f"failed takes the exception that the handler would have raised, not {error!r}")
@@ -156,5 +156,5 @@ def new_deferral(message: Any, runs: Mapping[Any, float] | None, timeout: Timeou
 
 
 def ended_error() -> UsageError:
-    """Error to raise for a message whose handler has returned, raised or timed out."""
+    """Returns the error to raise where a message is deferred whose handler has returned, raised or timed out."""
     return misuse_error("defer: the handler of this message has ended")

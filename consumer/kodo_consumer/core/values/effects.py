@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """Notice to a person. `kind` is stable: for throttling and for rules. `severe`: a person has to act; `good`: nobody
-    has to, something is over.
+    """Notice to a person. `kind` is stable: for throttling and for rules. `severe`: a person has to act; `good`:
+    something is over, and nobody has to act, whatever `severe` says.
     """
 
     kind: str

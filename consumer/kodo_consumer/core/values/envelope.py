@@ -79,13 +79,15 @@ def position(token: object) -> str:
 
 @dataclass(slots=True)
 class Headers:
-    """Headers as values. Moves never reset counters; `due` and `reserved` are ms since the epoch. Instances are shared:
+    """Headers as values. Moves never reset attempts; `due` and `reserved` are ms since the epoch. Instances are shared:
     only the code that has just made one by `copy` may write to it, as every move does.
 
-    `retrying`, `pending`, `blocking`, `backup`: attempts there. `hop`: moves by workers, `routes` those of them by
-    routes, and `postponed` by handlers that postponed it. `meant_for`: the only subscription that handles the message,
-    None: all do. `died_in`: level of a dead letter. `origin_…`: where and when it was first stored, once it was moved.
-    `recall`: id of the recall that sent it; `again`: even if it was done before. `quota_taken`: quotas have counted it.
+    `retrying`, `pending`, `blocking`, `backup`: attempts so far in these states and on backup levels. `hop`: moves by
+    workers (some that only go on waiting, for a limit or because a lane is full, do not count), `routes` those of them
+    by routes, and `postponed` those by handlers that postponed it. `meant_for`: the only subscription that handles the
+    message, None: all do. `died_in`: level on which a dead letter was before.
+    `origin_…`: where and when the message was first stored, once it was moved. `recall`: id of the recall that sent it;
+    `again`: handle it even if it was done before. `quota_taken`: quotas have counted it.
     """
 
     retrying: int = 0
@@ -122,7 +124,7 @@ class Headers:
                 raise AssertionError(state)
 
     def copy(self) -> Headers:
-        """An equal instance that may be changed: copied field by field, which costs a third of `dataclasses.replace`."""
+        """An equal instance that may be changed: copied field by field, for a third of the time of `replace`."""
         new = Headers.__new__(Headers)
         new.retrying, new.pending, new.blocking = self.retrying, self.pending, self.blocking
         new.backup, new.hop = self.backup, self.hop
@@ -293,8 +295,9 @@ def _number(properties: Mapping[str, str], name: str, most: int) -> int | None:
 class Envelope:
     """Input of a decision: the lane where the message was received, its headers, and its waits in memory.
 
-    `local_retries`: in-place waits so far; `undeliverable_retries`: waits as no target takes it; `unavailable`: waits
-    for a dependency. `may_wait`: memory has room for an in-place wait. `ordered`: the lane keeps order within a key.
+    `local_retries`: in-place waits so far; `undeliverable_retries`: waits because no target takes it; `unavailable`:
+    waits for a dependency. `may_wait`: memory has room for an in-place wait. `ordered`: the lane keeps order within a
+    key.
     """
 
     level: Level
@@ -379,10 +382,11 @@ def transfer_message(  # what it is made of
     changes: Mapping[str, str],
     key: str | None,
 ) -> Outgoing:
-    """Makes a new message for another ground: with the user's properties, changed by `changes`, and of the platform's
-    own its origin and an identity. That depends only on the message, `subscription` (named in full) and `to`, because a
-    transfer is repeated after a crash between receipt and acknowledgement. `payload` None: a tombstone. `key` None:
-    both keys stay; else it is the only one. `changes` may not name the platform's properties.
+    """Makes a new message for the topic `to` of another ground topic: with the user's properties, changed by `changes`,
+    and of the platform's own the position where the message was first stored, and a new identity. The identity depends
+    only on the message, `subscription` (named in full) and `to`, because a transfer is repeated after a crash between
+    receipt and acknowledgement. `payload`: the one to send; None: a tombstone. `key` None: both keys stay; else it is
+    the only one. `changes` may not name the platform's properties.
     """
     before, stored_at = delivery.properties, delivery.position
     identity = names.identity(before.get(names.ID), headers.origin_id, stored_at)

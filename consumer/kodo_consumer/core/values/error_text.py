@@ -34,8 +34,9 @@ Hook = Callable[[str], str]
 class ErrorTextReader:
     """Reads error texts of exceptions. Any thread may call it.
 
-    `beneath`: it runs in a process of handlers, whose worker redacts and cuts its results further. Hooks stay in the
-    worker: without them it can be pickled for such a process.
+    `hooks`: user functions that redact a text. They stay in the worker, so that a reader without them can be pickled
+    for a process of handlers. `beneath`: this reader runs in such a process, and the worker has hooks that redact its
+    results further.
     """
 
     def __init__(self, policy: ErrorTextPolicy, hooks: Sequence[Hook] = (), *, beneath: bool = False) -> None:
@@ -43,7 +44,7 @@ class ErrorTextReader:
 
     @property
     def redacts(self) -> bool:
-        """True if texts of exceptions must be redacted."""
+        """True if texts of exceptions must be redacted, here or by the worker above a process of handlers."""
         return bool(self._policy.redact or self._hooks or self._beneath)
 
     def for_process(self) -> ErrorTextReader:
@@ -52,7 +53,9 @@ class ErrorTextReader:
         return ErrorTextReader(replace(self._policy, keep=most, stack=most), beneath=bool(self._hooks))
 
     def in_words(self, error: ErrorDetails) -> str:
-        """Error for a log entry as `: text (at stack)`; empty if the worker redacts this text further (`beneath`)."""
+        """Error for a log entry as `: text (at stack)`, without a part that is empty; empty if the worker redacts this
+        text further (`beneath`).
+        """
         if self._beneath:
             return ""
         return (f": {error.text}" if error.text else "") + (f" (at {error.stack})" if error.stack else "")
@@ -62,11 +65,12 @@ class ErrorTextReader:
         return self._details(text, "").text
 
     def read(self, problem: BaseException) -> ErrorDetails:
-        """Returns text and stack of an exception, and of up to 3 that led to it, redacted, on one line, and cut. Of a
-        handler's request, such as Retry, only those that led to it count: its own text is the reason. The stack is that
-        of the first cause, without this library's frames.
+        """Returns text and stack of an exception, and of up to 3 exceptions that led to it, redacted, on one line, and
+        cut to the sizes of the policy. Of a handler's request, such as Retry, the text has only the exceptions that led
+        to it, because its own text is the reason. The stack is that of the first cause, without this library's frames.
+        For a failure in another process, the text and stack from there are used.
 
-        Where texts are redacted, a note is returned in place of one that exceeds WINDOW (4,096) characters, or whose
+        Where texts are redacted, a note replaces a text or stack that exceeds WINDOW (4,096) characters, or for which a
         hook raises or returns no text. Never raises.
         """
         chain = list(_chain(problem))

@@ -16,8 +16,9 @@ def spokesman(problem: BaseException) -> BaseException:
     """Exception that speaks for a group: the first in it, if all of them mean the same; else the group, which is a
     failure. An exception that is no group speaks for itself.
 
-    They mean the same if they request one outcome, report an unavailable dependency, or are of one class. Where they
-    disagree, none may end the message: the work of the others has failed.
+    Groups in the group are opened as well. Its exceptions mean the same if all request equal outcomes (the reason
+    included), all report an unavailable dependency, or all are other exceptions of one class. Where they disagree, none
+    may end the message: the work of the others has failed.
     """
     if not isinstance(problem, BaseExceptionGroup):
         return problem

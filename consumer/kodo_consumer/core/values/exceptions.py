@@ -53,7 +53,9 @@ def outcome_of(verdict: HandlerSignal) -> Outcome:
 
 
 class HandlerFailedError(HandlerSignal):
-    """Failure of a handler in another process, as code around handlers sees it: its text is the class of the exception."""
+    """Failure of a handler in another process, as code around handlers sees it: its text is the reason of the failure,
+    such as the name of the exception's class.
+    """
 
     def __init__(self, reason: str, outcome: Outcome | None = None) -> None:
         super().__init__(reason)
@@ -71,7 +73,8 @@ class Retry(HandlerSignal):
     as after any failure.
 
     `after` is cut to the longest wait that the topology declares; a text that is no time raises UnitError. `code`:
-    reason as a word for which the topology has delays of its own (`retrying.by_code`); `after` goes before them.
+    reason as a word for which the topology has delays of its own (`retrying.by_code`), which count if `after` is None;
+    TypeError if it is no text.
     """
 
     def __init__(self, after: timedelta | str | None = None, why: str = "", *, code: str = "") -> None:
@@ -89,9 +92,10 @@ class Retry(HandlerSignal):
 
 
 class Pending(HandlerSignal):
-    """Requests a wait in PENDING of the message's level; counts one attempt of that state. The text travels with the
-    message. The run counts as failed; where the level has no such state, on a backup level, and where order is kept, it
-    is a failure like any other.
+    """Requests a wait in PENDING of the message's level; counts one attempt of that state. The exception's text travels
+    with the message. The run counts as failed; where the level has no such state, on a backup level, and where order is
+    kept, it is a failure like any other. Without an attempt left in PENDING the message goes to RETRYING, or on from
+    there.
     """
 
     @property
@@ -151,7 +155,7 @@ class Discard(HandlerSignal):
 class MoveTo(HandlerSignal):
     """Requests a move to the ready lane of another level, such as "L2"; counts no attempt. The run failed instead if
     that level is not declared or drains, if exclusive levels keep the tenant from it, if the message is there, or if
-    its lane keeps an order (unless `on_failure` is "leave").
+    its lane keeps an order (unless `on_failure` is "leave"). A level that is no text raises TypeError at once.
     """
 
     def __init__(self, level: Level | str) -> None:
@@ -198,8 +202,9 @@ class Transfer(HandlerSignal):
     ground is not in the subscription's `produces`, or if the message does not fit the schema and the required
     properties that the file declares for it.
 
-    Payload (bytes), key and properties are the old ones unless given; `properties` replace old ones of their names, as
-    texts (true, false and numbers as JSON writes them). Wrong arguments raise TypeError at once.
+    Payload (bytes), keys and properties are the old ones unless given; `key` replaces the ordering key, too, and
+    `properties` replace old ones of their names, as texts (true, false and numbers as JSON writes them). Wrong
+    arguments raise TypeError at once.
     """
 
     def __init__(
@@ -248,7 +253,8 @@ class Unavailable(HandlerSignal):
 
 def exception_for(outcome: Outcome) -> HandlerSignal:
     """Exception that stands for the outcome of a handler in another process, for the code around it: the handler's
-    request, or HandlerFailedError with the class of any other exception.
+    request as an exception of its class; HandlerFailedError with the reason for a failure, and with the name of the
+    outcome's class for any other outcome.
     """
     match outcome:
         case RetryAsked(after, reason, code):
@@ -279,8 +285,8 @@ def exception_for(outcome: Outcome) -> HandlerSignal:
 
 
 def error_behind(outcome: Outcome) -> HandlerFailedError | None:
-    """Exception to raise another one from (`raise … from`), for a handler that failed in another process; None if the
-    outcome has no details of an error.
+    """Exception to raise another one from (`raise … from`), so that details of an error from another process are kept:
+    a HandlerFailedError with the outcome; None if the outcome has no details of an error.
     """
     return None if error_of(outcome) is None else HandlerFailedError(type(outcome).__name__, outcome)
 

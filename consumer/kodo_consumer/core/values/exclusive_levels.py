@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExclusiveLevels:
-    """Exclusive levels of a subscription. `tenants`: the only ones that each exclusive level admits; other levels admit
-    all.
+    """Exclusive levels of a subscription. `tenants`: by exclusive level, the only tenants that it admits; other levels
+    admit all.
     """
 
     tenants: Mapping[Level, AbstractSet[str]] = field(default_factory=dict)
@@ -34,8 +34,9 @@ class ExclusiveLevels:
         return self._level_of.get(tenant)
 
     def level_of(self, tenant: str, level: Level) -> Level:
-        """Level where a message of the tenant belongs that is on `level`, or is sent there: on a backup level it stays;
-        else its tenant's own exclusive level, L1 in place of another's, or `level`.
+        """Level where a message of the tenant belongs that is on `level`, or is sent there: `level` itself if it is a
+        backup level; else the exclusive level that names the tenant; without one, L1 if `level` is exclusive, else
+        `level`.
         """
         if level.is_backup:
             return level
@@ -57,7 +58,9 @@ class ExclusiveLevels:
         return f"{level} admits only {', '.join(sorted(only))}" if only is not None and tenant not in only else ""
 
     def routes_to(self, tenant: str, level: Level) -> bool:
-        """True if a route to `level` counts for the tenant: none leads to or from exclusive levels, but to a backup."""
+        """True if a route to `level` counts for the tenant: if `level` is a backup level, or if neither `level` is
+        exclusive nor an exclusive level names the tenant.
+        """
         return level.is_backup or (level not in self.tenants and tenant not in self._level_of)
 
 

@@ -25,8 +25,8 @@ class WorkSource(Protocol):
         """
 
     def next_batch(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
-        """The same for many at once: hands back messages that ended with their outcomes, and takes up to `most` new
-        ones.
+        """Takes many messages back with their outcomes, and returns up to `most` messages to handle; [] if none may
+        start now. Otherwise as `next`.
         """
 
     def fail(self, problem: BaseException) -> None:

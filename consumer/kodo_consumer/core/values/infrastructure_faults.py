@@ -17,8 +17,8 @@ from kodoctl.text.escaping import one_line
 
 
 class FaultKind(StrEnum):
-    """Kind of a fault. LACKING: somebody has to make it, such as a table or a right. AWAY: unreachable, full,
-    read-only. BUSY: it waited too long for others, and may succeed in a moment.
+    """Kind of a fault. LACKING: something is missing that a person has to create, such as a table or a right. AWAY:
+    unreachable, full, read-only. BUSY: it waited too long for others, and may succeed in a moment.
     """
 
     LACKING = "lacking"
@@ -27,7 +27,9 @@ class FaultKind(StrEnum):
 
 
 class Fault(NamedTuple):
-    """A fault of the infrastructure. `what`: the part that fails; `text`: the reporter's words, on one line."""
+    """A fault of the infrastructure. `what`: the part that fails, "machine" or "database"; `text`: the error's words,
+    on one line.
+    """
 
     kind: FaultKind
     what: str

@@ -65,9 +65,9 @@ def given_selection(text: str | None) -> LaneSelection | None:
 
 
 def select_lanes(policy: Policy, selection: LaneSelection | None) -> Policy:
-    """The policy of a worker that reads the selected lanes (None: all) of a policy with all of them. They share its
-    handler starts by their weights; the others are in `unread`, and messages may be moved to all. Raises UsageError
-    with every name that no lane has, and if no lane is left.
+    """The policy of a worker that reads the selected lanes (None: all) of a policy with all of them. These share the
+    worker's slot time by their weights; the other lanes are in `unread`. Indices of all lanes are given anew, and
+    messages may be moved to all. Raises UsageError with every name that no lane has, and if no lane is left.
     """
     if selection is None:
         return policy

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LaneSet:
-    """Lanes in any of these states and on any of these levels; an empty one of both leaves none out. Both are in the
-    order of their types, so that equal selections are equal.
+    """Lanes in any of `states` and on any of `levels`; an empty tuple stands for all states, or all levels. Both tuples
+    are in the order of their enumerations, so that equal selections are equal.
     """
 
     states: tuple[State, ...] = ()

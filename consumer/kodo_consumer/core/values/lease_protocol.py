@@ -41,11 +41,11 @@ Terms = RateSpec | QuotaSpec | ConcurrencySpec
 
 @dataclass(frozen=True, slots=True)
 class LeaseRequest:
-    """Request of a worker to one limit, for one value of its property. `name`: key of both in the store.
+    """Request of a worker about one limit, for one value of its property. `name`: key of limit and value in the store.
 
-    Rate and quota: `wanted` more tokens, `in_use` at hand; `back` are the marks of tokens that it gives back, `spent`
-    counts starts without a token while the store could not be reached. Concurrency: `wanted` permits in all, `in_use`
-    of them kept.
+    Rate and quota: `wanted` more tokens, while `in_use` granted ones are still unused; `back` are the marks of tokens
+    that the worker gives back, `spent` counts starts without a token while the store could not be reached. Concurrency:
+    `wanted` permits in all, of which the worker keeps `in_use`.
     """
 
     name: str
@@ -71,11 +71,12 @@ class TokenRange:
 
 @dataclass(frozen=True, slots=True)
 class LeaseGrant:
-    """Lease that the store grants. `runs`: tokens of a rate or quota. `sharers`: workers that want some of it now, this
-    one among them; for a concurrency limit, workers that want or use permits and asked in the last 5 s.
+    """Lease that the store grants. `runs`: tokens of a rate or quota. `sharers`: workers that asked in the last second
+    and want tokens, this one among them, at least 1; for a concurrency limit, workers that want or use permits and
+    asked in the last 5 s.
 
-    `leaving`: pairs for a full quota: in how many seconds how many starts leave its window. `permits`: handlers that
-    may run from now on; `fair`: this worker's fair part of the limit.
+    `leaving`, for a full quota: pairs (seconds from now, number of starts that leave the window then). `permits`:
+    handlers that may run from now on; `fair`: this worker's fair part of the limit.
     """
 
     name: str

@@ -37,7 +37,9 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """Concurrency limit: at most `limit` handlers at once. Other fields as in Rate."""
+    """Concurrency limit: at most `limit` handlers at once. `overrides`: limits of single values. Other fields as in
+    Rate.
+    """
 
     by: str | None
     limit: int
@@ -48,7 +50,9 @@ class Concurrency:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Quota: at most `amount` messages in any window of `period` ms. Other fields as in Rate."""
+    """Quota: at most `amount` messages in any window of `period` ms. `overrides`: (amount, period) of single values.
+    Other fields as in Rate.
+    """
 
     by: str | None
     amount: int

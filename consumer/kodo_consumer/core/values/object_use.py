@@ -14,7 +14,7 @@ from kodoctl.errors import UsageError, error
 
 
 def misuse_error(detail: str) -> UsageError:
-    """Error to raise for a call that cannot work, whatever its arguments are."""
+    """Returns the error (K731) to raise for a call that cannot work, whatever its arguments are."""
     return UsageError(error("K731", "used where it cannot work", detail))
 
 

@@ -36,8 +36,8 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class RetryAsked:
-    """The run failed, and the message is tried again after `after` ms, without the in-place waits of other failures.
-    None: as declared, for this `code` if the topology names it. See Retry.
+    """The run failed, and while attempts are left the message is tried again after `after` ms, without the in-place
+    waits of other failures. `after` None: as declared, for this `code` if the topology names it. See Retry.
     """
 
     after: int | None
@@ -48,7 +48,9 @@ class RetryAsked:
 
 @dataclass(frozen=True, slots=True)
 class StateAsked:
-    """The handler asks for a wait in PENDING or BLOCKING. If the message cannot go there, this is a failure. See Pending."""
+    """The handler asks for a wait in PENDING or BLOCKING. If the message cannot go there, this is a failure. See
+    Pending.
+    """
 
     state: State
     reason: str
@@ -81,8 +83,8 @@ class MoveAsked:
 
 @dataclass(frozen=True, slots=True)
 class PostponeAsked:
-    """The handler requests a later delivery of the message, which counts no attempt: at `until` (ms since the epoch), or,
-    if that is None, in `after` ms. `reason` may be empty.
+    """The handler requests a later delivery of the message, which counts no attempt: at `until` (ms since the epoch),
+    or, if that is None, in `after` ms. `reason` may be empty.
     """
 
     after: int
@@ -92,8 +94,8 @@ class PostponeAsked:
 
 @dataclass(frozen=True, slots=True)
 class TransferAsked:
-    """The handler asks for a new message on another ground. `payload` and `key` None: the old ones; `changes` replace
-    properties of their names.
+    """The handler asks for a new message on `topic`, as the subscription's `produces` names it, in place of this one.
+    `payload` and `key` None: the old ones; `changes` replace properties of their names.
     """
 
     topic: str
@@ -121,8 +123,9 @@ class Repeated:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """The message is not started now, and is tried again in a second: another worker runs it, its mark cannot be
-    stored, or it was moved too often. This is no deferral: a handler that defers its message has run.
+    """The message is not started now, and is tried again in a second: it is being handled already, it must run alone,
+    the store of done messages cannot be reached, or routes moved it too often. This is no deferral: a handler that
+    defers its message has run.
     """
 
     reason: str
@@ -144,7 +147,9 @@ class TooEarly:
 
 @dataclass(frozen=True, slots=True)
 class TakenOverFromSoften:
-    """The Go library left the message here, and would have waited by itself until it is `due` (ms since the epoch)."""
+    """The Go library soften left the message in this lane, and would have waited with it until it is `due` (ms since
+    the epoch): the message waits until then.
+    """
 
     due: int
 
@@ -161,7 +166,9 @@ class Routed:
 
 @dataclass(frozen=True, slots=True)
 class OverRate:
-    """A rate has no room before `slot` (ms since the epoch), set aside for this message unless it is far away."""
+    """A rate has no room before `slot` (ms since the epoch). That moment is set aside for this message unless it is far
+    away.
+    """
 
     slot: int
 

@@ -50,7 +50,9 @@ class Judgement:
 
 
 def judge(mark: CrashMark | None, lives: Callable[[str], bool]) -> Judgement:
-    """Judges a message by its mark in the store, None: there is none. `lives`: True for a run with signs of life."""
+    """Judges a message by its mark in the store: CLEAR without a mark (None), ELSEWHERE if the run of the mark lives;
+    else SUSPECT, or POISON after MAX_CRASHES (3) while alone. `lives`: True for a run with signs of life.
+    """
     if mark is None:
         return Judgement(PoisonState.CLEAR)
     if lives(mark.run):

@@ -47,10 +47,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One topic that workers of the subscription read (`Policy.unread`: others than this one). `weight`: whole number
-    by which lanes share slot time; `share`: this part of the whole, 0 to 1, for people. A draining lane is read and
-    never written. `ordered`: order within a key is kept. `partitions`: as the topology file declares; a plain topic
-    counts as one. `subscription`: its full name in stores, such as `kodo/trade/orders:billing`.
+    """One topic of the subscription that a worker reads (this worker, unless it is in `Policy.unread`). `weight`: whole
+    number by which lanes share slot time; `share`: the lane's part of that time, 0 to 1, for people. A draining lane is
+    read and never written. `ordered`: order within a key is kept. `partitions`: as the topology file declares; a plain
+    topic counts as one. `subscription`: its full name in stores, such as `kodo/trade/orders:billing`.
     """
 
     index: int
@@ -237,7 +237,9 @@ class Policy:
         return min(due, self.latest(publish_time, received))
 
     def latest(self, publish_time: int, received: int) -> int:
-        """Time (ms since the epoch) when the longest declared wait has ended, with jitter and clock differences."""
+        """Time (ms since the epoch) when the longest declared wait of a message has ended, with jitter and clock
+        differences (63 s together), counted from the earlier one of both times.
+        """
         return min(publish_time, received) + self.horizon + JITTER + _SKEW
 
     @property
@@ -251,12 +253,16 @@ class Policy:
         return list(dict.fromkeys(topics))
 
     def delay_of(self, code: str, attempt: int) -> int | None:
-        """Delay (ms) before attempt number `attempt`, from 1, after a failure with this code; None: it has none."""
+        """Delay (ms) before attempt number `attempt`, from 1, after a failure with this code, of whose delays the last
+        repeats; None: the code has none.
+        """
         delays = self.delays_by_code.get(code)
         return delays[min(attempt, len(delays)) - 1] if delays else None
 
     def holds_back(self, lane: Lane) -> bool:
-        """True if the broker keeps messages of a lane until they are due: not where one reader gets all in order."""
+        """True if the broker keeps messages of a lane until they are due: not on ready lanes of failover and exclusive
+        subscriptions, where one reader gets all messages in order.
+        """
         return lane.state is not State.READY or self.subscription_type in ("shared", "key_shared")
 
     def is_draining(self, level: Level) -> bool:
@@ -264,9 +270,9 @@ class Policy:
         return (level, State.READY) not in self.targets
 
     def limit_targets(self, level: Level, state: State, kind: type[Limit]) -> Sequence[Target]:
-        """Targets where messages of a lane wait that exceed a limit of this kind, the first choice first. Empty if the
-        messages stay. Empty, too, if a limit of the kind applies in the lane and not in a target: the messages would
-        come back past the limit.
+        """Targets where messages of a lane that this worker reads wait if they exceed a limit of this kind, the first
+        choice first; KeyError for any other lane. Empty if the messages stay. Empty, too, if a limit of the kind
+        applies in the lane and not in a target: the messages would come back past the limit.
         """
         return self._limit_targets[level, state, kind]
 
@@ -298,7 +304,9 @@ class Policy:
         return self.targets.get((Level.B1, State.READY)) if level.rank < Level.B1.rank else None
 
     def tenant(self, properties: Mapping[str, str], key: str) -> str:
-        """Tenant of a message: the value of the property `fair_by`, NOBODY without one."""
+        """Tenant of a message: the value of the property that `fair_by` names (the message key, if it is "key"); NOBODY
+        if the message has none or `fair_by` is None.
+        """
         return value_of(self.fair_by, properties, key) if self.fair_by else NOBODY
 
     @property
@@ -343,8 +351,8 @@ class Policy:
 
     @property
     def max_early_bytes(self) -> int:
-        """Bytes of payload that may wait in memory as they came early, for each of the two kinds of lanes in
-        `max_early`: 20 % of the look-ahead, and one message more.
+        """Bytes of payload that may wait in memory because they came early, for each of the two kinds of lanes in
+        `max_early`: 20 % of the look-ahead. The last message may exceed them.
         """
         return max(1, self.lookahead_bytes // 5)
 

@@ -27,10 +27,10 @@ _DISPATCH: Final = frozenset({RouteMoment.DISPATCH})
 
 @dataclass(frozen=True, slots=True)
 class RouteRule:
-    """A route to the level `to`. `holds`: True if its condition does; None: it cannot be evaluated, and the route does
-    not count. `at`: moments at which it is evaluated. It takes a `share` (0 to 1) of these messages, chosen by `salt`
-    and their key, so that all of a key go or none, or by their identity without a key. `name`: for people, unlike that
-    of any other.
+    """A route to the level `to`. `holds`: whether its condition holds for the facts of a message; None: this cannot be
+    evaluated, and the route does not count. `at`: moments at which it is evaluated. It takes a `share` (0 to 1) of the
+    messages for which it holds, chosen by `salt` and their key, so that all of a key go or none; messages without a key
+    by their identity. `name`: for people, unlike that of any other route.
     """
 
     holds: Callable[[RouteFacts], bool | None] = field(compare=False)
@@ -42,9 +42,10 @@ class RouteRule:
 
 
 class RouteChoice(NamedTuple):
-    """Choice of the routes. `to`: level, None: the message stays. `route`: name of the first route that took it, or the
-    reason why an exclusive level did. `unknown`: names of those that could not be evaluated. `circular`: the routes
-    lead in a circle, so none counts; `to` is the level where the message belongs, and `route` one in the circle.
+    """Choice of the routes. `to`: level, None: the message stays. `route`: name of the first route that took the
+    message, or the reason why an exclusive level did. `unknown`: names of routes that could not be evaluated.
+    `circular`: the routes lead in a circle, so none counts; `to` is the level where the message belongs (None: it is
+    there), and `route` one in the circle.
     """
 
     to: Level | None = None
@@ -70,7 +71,9 @@ class RouteTable:
         return frozenset(moment for rule in self.rules for moment in rule.at)
 
     def on_dispatch(self, facts: RouteFacts) -> RouteChoice:
-        """Choice for a message that is sent to `facts.level`, or received there for the first time."""
+        """Choice for a message that is sent to `facts.level`, or received there for the first time: the level at the
+        end of the chain, if routes of the chosen level would send it on.
+        """
         unknown: list[str] = []
         sent_to = facts.level
         belongs, route = self._place(facts)

@@ -49,16 +49,18 @@ _MOST: Final = 1_000_000
 
 
 def speaks(properties: Mapping[str, str]) -> bool:
-    """True if the library's headers count: the message has some, and none that a kodo worker or a recall writes."""
+    """True if the headers of the Go library soften count: the message has some, and none that a kodo worker or a recall
+    writes.
+    """
     return HEADER_NAMES.isdisjoint(properties) and not NAMES.isdisjoint(properties)
 
 
 def read(delivery: Delivery, lane: Lane) -> Headers:
-    """Returns the library's headers as control headers, FRESH if there are none; whether they count, `speaks` says.
-    Raises BrokenHeadersError for a counter or a time that it would not have written.
+    """Returns the headers of the Go library soften as control headers, FRESH if there are none; whether they count,
+    `speaks` says. Raises BrokenHeadersError for a counter or a time that soften would not have written.
 
-    Its origin id names a whole batch, so the origin id of a moved message is its present position here. In a waiting
-    state the move there is counted, which soften counts when the message is taken out again.
+    Soften's origin id names a whole batch, so the origin id of a moved message is its present position here. In a
+    waiting state one more attempt counts for the move there, which soften counts when the message is taken out again.
     """
     properties = delivery.properties
     if NAMES.isdisjoint(properties):
@@ -81,7 +83,7 @@ def read(delivery: Delivery, lane: Lane) -> Headers:
 
 
 def without(delivery: Delivery) -> Delivery:
-    """The message without the library's headers: a transfer to another ground begins anew there."""
+    """The message without the headers of soften: a transfer to another ground topic begins anew there."""
     kept = {name: value for name, value in delivery.properties.items() if name not in NAMES}
     return delivery._replace(properties=kept)
 

@@ -40,8 +40,8 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class StoreAnswer:
-    """Answer about the `starting` messages of an Exchange. `done`: done before. `marks`: another start of them has not
-    ended. All others are marked as started by this worker from now on.
+    """Answer about the `starting` messages of an Exchange. `done`: done before. `marks`: an earlier start of them, by
+    this run or another, has not ended. All others are marked as started by this worker from now on.
     """
 
     done: frozenset[str] = frozenset()
@@ -49,9 +49,9 @@ class StoreAnswer:
 
 
 class Store(Protocol):
-    """Port of a store, which remembers for one worker which messages are done and which have started. It sees the
-    records of the subscription's other workers. Calls but `interrupt` and `close` block and may raise StoreDownError;
-    any of them may come from several threads.
+    """Port of a store, which remembers for one worker which messages are done and which have started. A database sees
+    the records of the subscription's other workers, mapped files see marks of dead ones, and no messages as done. Calls
+    but `interrupt` and `close` block and may raise StoreDownError; any of them may come from several threads.
     """
 
     run: str
@@ -71,7 +71,9 @@ class Store(Protocol):
         """
 
     def beat(self) -> Mapping[str, int]:
-        """Adds one sign of life of this run. Returns the number of them by run, for all runs that have not left."""
+        """Adds one sign of life of this run. Returns the number of them by run, for all runs that the store sees and
+        that have not left.
+        """
 
     def prune(self, keep: int, seconds: float) -> int:
         """Deletes records of messages that were done more than `seconds` ago, except the last `keep`, and data of runs

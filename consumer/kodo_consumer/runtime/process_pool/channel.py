@@ -41,8 +41,8 @@ _READ: Final = 1 << 18
 
 
 class Spans(Protocol):
-    """Listener to messages in processes, if there are traces;
-    kodo_consumer.adapters.tracing.handler_spans.HandlerSpans, mostly.
+    """Listener to messages that go to handler processes, for tracing.
+    kodo_consumer.adapters.tracing.handler_spans.HandlerSpans implements it.
     """
 
     def began(self, message: Message) -> dict[str, str]:
@@ -54,13 +54,16 @@ class Spans(Protocol):
         """Called when the run of a message ended with this outcome."""
 
     def vain(self, message: Message, why: str) -> None:
-        """Called when a run ended without a result, for the reason `why`. The message is handled again."""
+        """Called when a run ended without a result, for the reason `why`: the process died. The message is handled
+        again.
+        """
 
 
 @dataclass(slots=True)
 class ChannelResults:
-    """Results of a process. `outcomes`: messages with their outcomes. `traces`: tracebacks for the log, each with its
-    message and outcome, or None if the message was taken back. `warnings`: texts for the log.
+    """Results of a process. `outcomes`: messages with their outcomes. `traces`: entries for the log (text, traceback,
+    error), each with its message and outcome, or with None if the message was taken back. `warnings`: texts for the
+    log.
     """
 
     outcomes: list[tuple[Message, Outcome]] = field(default_factory=list)
@@ -70,7 +73,9 @@ class ChannelResults:
 
 @dataclass(slots=True, eq=False)
 class CrashRemainder:
-    """Messages that a dead process leaves. `culprit`: the one at work, None if none was; `unstarted`: all others."""
+    """Messages of a dead process that have no result. `culprit`: the message at work, None if none was; `unstarted`:
+    all others, oldest first.
+    """
 
     culprit: Message | None
     unstarted: list[Message]
@@ -78,8 +83,8 @@ class CrashRemainder:
 
 @dataclass(slots=True)
 class HandlerPace:
-    """Seconds that the handler takes for a message, averaged over the last bundles, of which the newest counts half; 0:
-    unknown.
+    """Seconds that the handler takes for a message: an average over the last measurements, of which the newest counts
+    half; 0: unknown.
     """
 
     seconds: float = 0.0
@@ -87,8 +92,9 @@ class HandlerPace:
     _spent: int = 0
 
     def measure(self, finished: int, spent: int) -> bool:
-        """Updates the pace from the totals of the process: messages finished, and ns `spent` in the handler. Returns
-        false if no message has finished since the last call.
+        """Updates the pace from the totals of the process: `finished`, its number of finished messages, and `spent`,
+        its nanoseconds in the handler. Returns false, without effect, if no message has finished since the last
+        measurement.
         """
         count = finished - self._finished
         if count <= 0:
@@ -113,8 +119,9 @@ class SchemaNews:
         self._sent: set[str] = set()
 
     def of(self, messages: list[Message]) -> dict[str, Any]:
-        """Definitions by version, for versions of these messages that the process does not have; None: there is no such
-        version. If the cluster does not answer, a version is left out, and its message has to wait.
+        """Definitions by version, for those Avro schema versions of these messages that the process does not have;
+        None: there is no such version. Counts the others as sent, and does not return them again. May block. If the
+        cluster does not answer, leaves a version out, and its message has to wait.
         """
         news: dict[str, Any] = {}
         if isinstance(self._check, Payloads) and self._check.kind == "avro":
@@ -189,8 +196,9 @@ class ProcessChannel:
     # ---- out
 
     def send(self, messages: list[Message]) -> None:
-        """Sends messages in one bundle, which the process handles one after the other. The pipe never blocks it: see
-        `flush`. New schema versions of the messages are read first, which may block.
+        """Sends messages in one bundle, which the process handles one after the other. Does not wait for the pipe:
+        `flush` writes the rest of the bytes later. First reads new schema versions of the messages from the cluster,
+        which may block.
         """
         self._bundle += 1
         carriers = None if self._traces is None else [self._traces.began(message) for message in messages]
@@ -202,13 +210,14 @@ class ProcessChannel:
             self._bytes += len(parts_of(message)[0].payload or b"")
 
     def flush(self) -> None:
-        """Writes as many bytes as the pipe takes now."""
+        """Writes as many of the waiting bytes as the pipe takes now; drops them all if the process has died."""
         self._pipe.flush()
 
     def take_back(self) -> list[Message]:
-        """Takes back and returns the messages that have not started, in order. A shared lock makes both ends agree on
-        them. Returns an empty list, and takes none back, if fewer than two messages are in flight, bytes wait for the
-        pipe, or the lock is not free within 0.2 s.
+        """Takes back and returns the messages that the process has not started, in the order of sending. A shared lock
+        makes both ends agree on them. Makes the pace unknown, so that the process gets one message at a time for now.
+        Returns an empty list, without effect, if fewer than two messages are in flight, bytes wait for the pipe, or the
+        lock is not free within 0.2 s.
         """
         if len(self._in_flight) < 2 or self._pipe.unsent:
             return []
@@ -229,8 +238,9 @@ class ProcessChannel:
     # ---- back
 
     def read(self, ended: ChannelResults) -> None:
-        """Adds all results since the last call to `ended`, without waiting. The counter of finished messages is read
-        before the pipe, so that other outcomes of these messages have arrived.
+        """Adds all results since the last call to `ended`, without waiting, and updates `ready` and `broken`. Only
+        outcomes other than done come through the pipe; finished messages without one are done. The counter of finished
+        messages is read before the pipe, so that the outcomes of all messages that it counts have arrived.
         """
         finished = self._cells[FINISHED]
         for frame in self._pipe.read_values():
@@ -291,8 +301,8 @@ class ProcessChannel:
                 os.kill(self.process.pid, signal.SIGKILL)
 
     def bury(self, ended: ChannelResults) -> CrashRemainder:
-        """Waits for the end of a killed or dead process, adds its last results to `ended`, closes the pipe, and returns
-        the messages that it leaves.
+        """Waits, without limit, for the end of a killed or dead process, adds its last results to `ended`, closes the
+        pipe, and returns the messages without a result.
         """
         self.process.join()
         self.read(ended)
@@ -364,7 +374,7 @@ class FramePipe:
             yield from self._frames.feed(data)
 
     def shut_down(self) -> None:
-        """Shuts the socket down in both directions and closes it: the process reads its end."""
+        """Shuts the socket down in both directions and closes it, so that the process reads the end of its stream."""
         with suppress(OSError):
             self._line.shutdown(socket.SHUT_RDWR)
         self._line.close()

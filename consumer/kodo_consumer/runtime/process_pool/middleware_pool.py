@@ -39,7 +39,9 @@ class _Call:
 
 
 class HandlerCalls:
-    """Handler as the threads call it, and the work source from which the pool takes these calls."""
+    """Handler as the hooks' threads call it, and the work source from which the process pool takes these calls. Each
+    call waits for a process.
+    """
 
     def __init__(self, carry: Callable[[], dict[str, str]]) -> None:
         self.version = 0
@@ -52,9 +54,10 @@ class HandlerCalls:
         self._open: dict[Message, _Call] = {}
 
     def __call__(self, message: Message) -> None:
-        """Lets a process handle the message, and blocks until it has. Raises the verdict of the handler, or
-        HandlerFailedError, also if no process is left; TypeError for anything but a message, RuntimeError for one that
-        is being handled already.
+        """Lets a process handle the message, and blocks until it has. Raises the request of the handler (such as
+        Retry); Unavailable for a fault of its infrastructure, Dead for a message that ended processes again and again;
+        HandlerFailedError for any other exception, a time-out, or if no process is left; TypeError for anything but a
+        message, RuntimeError for a message that is being handled already.
         """
         if not isinstance(message, Message):
             raise TypeError(f"a handler is called with its message, not with {message!r}")
@@ -120,7 +123,8 @@ class HandlerCalls:
 
 
 class MiddlewareExecutor:
-    """Implementation of kodo_consumer.core.values.handler_executor.HandlerExecutor, with as many threads as processes.
+    """Implementation of kodo_consumer.core.values.handler_executor.HandlerExecutor by threads of the worker, which run
+    the user's hooks, and as many processes, which run the handler.
 
     The pool enforces the time-outs of handlers. The worker gives up hooks that hang, as it does with threads.
     """
@@ -181,9 +185,17 @@ def make_middleware_pool(
     texts: ErrorTextReader | None = None,
     forecast: Forecast | None = None,
 ) -> MiddlewareExecutor:
-    """Executor whose handler runs in `size` started processes, with `around` (hooks, spans) around it. `timeout`:
-    seconds. `carry`: returns properties with the context of the current span; None: no traces. `texts`: reader of error
-    texts from processes. Raises KodoctlError if processes cannot import the handler.
+    """Starts the processes, waits until the first one is ready, 60 s at most, and returns an executor for them and the
+    hooks. Raises KodoctlError if the processes cannot import the handler, or none is ready in time.
+
+    Args:
+        job: handler of the processes, and all that they need to run it.
+        size: number of processes.
+        timeout: seconds that the handler may take for a message.
+        around: returns a function with hooks and spans around the one that it gets.
+        carry: returns properties with the context of the current span; None: no traces.
+        texts: reader of the error texts of hooks and handler; None: error texts are not kept.
+        forecast: returns the next step of a failed message as text for the log.
     """
     calls = HandlerCalls(carry or dict)
     pool = ProcessRunner(job, size, timeout, None if carry is None else calls, forecast)

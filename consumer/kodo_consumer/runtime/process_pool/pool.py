@@ -1,4 +1,4 @@
-"""Process pool: one thread that fetches messages, spreads them over processes, and replaces processes that hang or die."""
+"""Process pool: one thread that fetches messages, spreads them over processes, and replaces those that hang or die."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ _FIRST_PAUSE: Final = 0.1  # seconds before the next of them
 @dataclass(slots=True)
 class RestartPause:
     """Pause before a new process after some died before they were ready. `deaths`: how many in sequence; the pause
-    doubles with each.
+    doubles with each, from 0.1 s on. `not_before`: end of the pause, in monotonic seconds.
     """
 
     deaths: int = 0
     not_before: float = 0.0
 
     def on_death(self, now: float) -> bool:
-        """Counts a death at `now` (monotonic seconds). Returns false after five in sequence: the pool should give up."""
+        """Counts a death at `now` (monotonic seconds). Returns false after five in sequence: the pool is to give up."""
         self.deaths += 1
         self.not_before = now + _FIRST_PAUSE * 2 ** (self.deaths - 1)
         return self.deaths < _PATIENCE
 
 
 class ResultLog:
-    """Log of failures and warnings that processes report. `forecast`: the next step of a message that failed.
-    `redacts`: error texts are redacted.
+    """Log of failures and warnings that processes report. `forecast`: returns the next step of a failed message as
+    text. `redacts`: error texts are redacted.
     """
 
     def __init__(self, forecast: Forecast | None, *, redacts: bool) -> None:
@@ -63,7 +63,9 @@ class ResultLog:
         self._warned: set[str] = set()
 
     def write(self, ended: ChannelResults) -> None:
-        """Logs each failure, and each warning once, although each process reports it."""
+        """Logs each entry of `ended.traces`, and each different warning only once for all processes and calls. Both
+        have the level warning.
+        """
         for (text, trace, kind), run in ended.traces:
             following = "" if run is None or self._forecast is None else self._forecast(*run)
             fields = {} if run is None else message_fields(run[0], following, redacts=self._redacts)
@@ -80,8 +82,8 @@ class ResultLog:
 
 
 class ProcessRunner:
-    """Implementation of kodo_consumer.core.values.handler_executor.HandlerExecutor by `size` processes, each with one
-    message at work.
+    """Implementation of kodo_consumer.core.values.handler_executor.HandlerExecutor by `size` processes, each of which
+    handles one message at a time.
 
     The pool enforces `timeout` (seconds), not the worker, because it counts from the real begin of a message. With
     `traces` a process gets its next message only after the last one is done, so that spans begin when handlers do.
@@ -111,7 +113,7 @@ class ProcessRunner:
 
     def launch(self) -> None:
         """Starts the processes, and blocks until the first one is ready, 60 s at most. Raises KodoctlError (K751) if
-        the handler cannot be imported there, or none is ready in time.
+        one cannot import the handler or ends before that, or none is ready in time; the pool is stopped then.
         """
         try:
             for _ in range(self._size):

@@ -126,7 +126,9 @@ def unpack_message(values: tuple[Any, ...], lanes: tuple[Lane, ...], check: Chec
 
 
 def pack_outcome(outcome: Outcome) -> tuple[Any, ...]:
-    """Outcome of a handler as plain values. Raises AssertionError for outcomes that handlers cannot have."""
+    """Outcome of a handler as plain values. Raises AssertionError for Done, which is not sent, and for outcomes that
+    handlers cannot have.
+    """
     match outcome:
         case Failed(reason, error):
             return "failed", reason, _pack_error(error)

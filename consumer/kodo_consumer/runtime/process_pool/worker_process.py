@@ -61,8 +61,8 @@ class Cells(Protocol):
 @dataclass(frozen=True, slots=True)
 class ProcessTask:
     """Task of a process: `module` and qualified name of the handler (`function`), the lanes of its messages, the check
-    of payloads, the reader of error texts, and the names of the consumer's lifespans. `log`: log output of the worker;
-    None: the program's own.
+    of payloads, the reader of error texts, and the names of the consumer's lifespans. `log`: log output that the
+    process sets up as the worker has; None: the program sets up its own.
     """
 
     module: str
@@ -75,9 +75,10 @@ class ProcessTask:
 
 
 def main(job: ProcessTask, line: socket.socket, cells: Cells, lock: AbstractContextManager[Any]) -> None:
-    """Body of the process: runs until the worker closes its end of `line`, or dies. If the handler cannot be imported,
-    it reports that and ends. `cells`: see BEGAN; `lock`: each end holds it while it sets which messages have started or
-    are taken back.
+    """Body of the process: handles messages until the worker closes its end of `line`, or dies. If the handler cannot
+    be imported, or its lifespans cannot be entered, reports that to the worker and returns. `cells`: shared numbers, by
+    the indices BEGAN, STARTED, FINISHED, RECALLED and SPENT; `lock`: each end holds it while it sets which messages
+    have started or are taken back.
     """
     imports_as_before()
     redact_stray_errors(job.texts, sys.modules[__name__])

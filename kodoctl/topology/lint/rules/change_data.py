@@ -32,7 +32,9 @@ def _tables(scope: LintScope) -> Iterator[tuple[Expansion, Path, TableMapping]]:
 
 @rule("K110", Severity.ERROR, CANNOT_WORK)
 def source_names(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds names of sources and tables that PostgreSQL cannot have, and slots with the same name."""
+    """Finds sources whose name Pulsar refuses, whose slot name PostgreSQL refuses, or whose slot another source has,
+    and tables that are not written SCHEMA.TABLE.
+    """
     slots: dict[str, tuple[Expansion, Where]] = {}
     for expansion in scope.expansions:
         for source in change_sources(expansion.topology.spec):
@@ -81,7 +83,9 @@ def source_tables(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K110", Severity.ERROR, CANNOT_WORK)
 def deduplicated_targets(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds topics of sources without deduplication, which the broker needs to store each change once."""
+    """Finds ready topics to which a source sends and that lack deduplication, which the broker needs to store each
+    change once.
+    """
     for expansion in scope.expansions:
         grounds: dict[str, ChangeSource] = {}
         for source in change_sources(expansion.topology.spec):

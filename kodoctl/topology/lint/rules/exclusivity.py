@@ -18,7 +18,9 @@ TITLE = "exclusive levels that cannot be"
 
 @rule("K109", Severity.ERROR, TITLE)
 def exclusive_levels(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds exclusive levels that take no messages, are L1 or a backup, lack `fair_by`, or share a tenant."""
+    """Finds exclusive levels that are no active level of their topic, or are L1 or a backup; tenants that are listed
+    twice in such levels; and topics with exclusive levels but without `fair_by`.
+    """
     for expansion, path, ground in scope.grounds():
         at, where_key = (*path, "exclusive_levels"), expansion.topology.where_key
         if ground.exclusive_levels and ground.fair_by is None:
@@ -37,7 +39,9 @@ def exclusive_levels(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K109", Severity.ERROR, TITLE)
 def exclusive_readers(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds subscriptions of a topic with exclusive levels that keep an order, and routes that lead into such a level."""
+    """Finds subscriptions of topics with exclusive levels whose type is not `shared`, because a move to another level
+    would break the order that they keep; and routes that lead into an exclusive level.
+    """
     for expansion, path, ground, subscription in scope.subscriptions():
         if ground.exclusive_levels and subscription.type != "shared":
             detail = (

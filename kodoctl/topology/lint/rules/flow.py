@@ -55,7 +55,10 @@ def _not_required(place: Where, what: str, name: str, declared: Mapping[str, str
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Flow of messages between ground topics by the handler of a subscription; `file`: index of its expansion."""
+    """One entry of `produces`: the handler of `subscription`, which reads ground topic `source`, sends to `target`.
+    `target` is the ground topic of the named topic, or that topic itself if no file declares it; `file`: index in
+    `LintScope.expansions` of the file that has the entry.
+    """
 
     source: TopicName
     target: TopicName
@@ -64,7 +67,7 @@ class Flow:
 
 
 def flows_of(scope: LintScope) -> list[Flow]:
-    """All flows without duplicates, in the order of the files."""
+    """The flows of all entries of `produces`, without duplicates, in the order of the files."""
     found = [
         Flow(
             TopicName(expansion.namespace, name),
@@ -98,7 +101,9 @@ def _is_acyclic(flows: list[Flow]) -> bool:
 
 @rule("K301", Severity.ERROR, "cycle in the message flow")
 def rings(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds flows that lead back to a topic where they began: such messages would circulate for ever."""
+    """Finds flows that lead back to the topic where they began, one ring for each group of topics that reach each
+    other: such messages would circulate for ever.
+    """
     flows = flows_of(scope)
     if _is_acyclic(flows):
         return
@@ -115,7 +120,10 @@ def rings(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K305", Severity.WARNING, "a topic that messages reach by two ways")
 def joins(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds topics that two ways lead to from one topic: the results of one message arrive there twice."""
+    """Finds topics to which two ways of flows lead from the same topic: the results of one message arrive there twice.
+    Topics further on, which these two ways reach together, are not listed again. Finds nothing if the flows of the
+    files have a cycle, which `rings` reports.
+    """
     flows = flows_of(scope)
     if not _is_acyclic(flows):
         return  # which K301 says
@@ -165,8 +173,8 @@ def _ground_of(scope: LintScope, name: TopicName) -> TopicName:
 
 @rule("K302", Severity.WARNING, "produces to a topic that no file declares")
 def undeclared_targets(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds entries of `produces` that are no declared ready topic: without automatic topic creation a send to them
-    would fail.
+    """Finds entries of `produces` that are no ready topic (the topic of a level) of any file: without automatic topic
+    creation a send to such a topic would fail.
     """
     for expansion, path, _, subscription in scope.subscriptions():
         for index, target in enumerate(subscription.produces):
@@ -181,7 +189,9 @@ def undeclared_targets(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K303", Severity.WARNING, "more consumers than can work")
 def idle_workers(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds more expected workers than can work: one for each partition (failover), or one in all (exclusive)."""
+    """Finds subscriptions with more `expected_workers` than can have work: one for each partition (failover), or one in
+    all (exclusive).
+    """
     for expansion, path, ground, subscription in scope.subscriptions():
         parts = len(partition_numbers(defaults.partitions(expansion.topology.spec, ground)))
         most = {"failover": parts, "exclusive": 1}.get(subscription.type)

@@ -55,7 +55,9 @@ def _functions(scope: LintScope) -> Iterator[_Declared]:
 
 @rule("K112", Severity.ERROR, UNUSABLE_FUNCTION)
 def function_names(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds names that Pulsar cannot have, and names that two functions or connectors of a namespace have."""
+    """Finds names that Pulsar refuses, and names that two functions or connectors of a namespace have, in one file or
+    several.
+    """
     declared: dict[str, _Declared] = {}
     for one in _functions(scope):
         address = one.resource.address
@@ -71,7 +73,9 @@ def function_names(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K112", Severity.ERROR, UNUSABLE_FUNCTION)
 def function_topics(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds inputs and outputs that are no topics, an output that is an input, and a subscription that others read by."""
+    """Finds inputs, outputs and dead letter topics that are neither a ground topic of the file nor a valid full name;
+    an output or dead letter topic that is an input, too; and a `subscription` by which workers read an input.
+    """
     for one in _functions(scope):
         yield from _topics_of(one)
         if isinstance(one.spec, Function | Sink):
@@ -110,7 +114,9 @@ def _shared_with_workers(one: _Declared, spec: Function | Sink, scope: LintScope
 
 @rule("K112", Severity.ERROR, UNUSABLE_FUNCTION)
 def function_subscriptions(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds functions and sinks that read a topic by the subscription of another one, which goes when either is deleted."""
+    """Finds functions and sinks that read a topic by the same subscription as another function or sink: each would get
+    a part of the messages, and the deletion of one would remove the subscription of both.
+    """
     readers: dict[tuple[str, str], str] = {}
     for one in _functions(scope):
         resource = one.resource
@@ -141,7 +147,9 @@ def _why_no_topic(target: str, expansion: Expansion) -> str | None:
 
 @rule("K112", Severity.ERROR, UNUSABLE_FUNCTION)
 def function_code(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds a missing class, and guarantees that a language does not have."""
+    """Finds functions without a `class` that their package does not name, and functions in a language other than Java
+    that have `effectively_once` or name a builtin package. Connectors are not checked.
+    """
     for one in _functions(scope):
         function = one.spec
         if not isinstance(function, Function):
@@ -158,7 +166,9 @@ def function_code(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K112", Severity.ERROR, UNUSABLE_FUNCTION)
 def function_settings(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds functions and sinks that read nothing, and settings that Pulsar does not take together."""
+    """Finds functions and sinks without inputs, and `settings` of functions and connectors that exclude each other,
+    that `guarantees: effectively_once` excludes, or that have no effect without another one.
+    """
     for one in _functions(scope):
         spec, settings = one.spec, one.spec.settings
         if isinstance(spec, Function | Sink) and not spec.inputs and spec.inputs_pattern is None:
@@ -176,7 +186,9 @@ def function_settings(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K112", Severity.ERROR, UNUSABLE_FUNCTION)
 def sink_retries(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds settings of failed messages that a sink would not use."""
+    """Finds sinks with a `dead_letter_topic` but without `retries`, and sinks with `retries` and `effectively_once`:
+    such a sink never gives a message up.
+    """
     for one in _functions(scope):
         sink = one.spec
         if not isinstance(sink, Sink):
@@ -212,7 +224,9 @@ def declared_packages(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K113", Severity.WARNING, "a secret in the settings of a function or connector")
 def function_secrets(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds settings whose name says that they are secret: files and Pulsar show them to many."""
+    """Finds values in `config` and `settings` of functions and connectors, at any depth, whose name says that they are
+    secret: everybody who may read the file or the function in Pulsar can see them.
+    """
     for one in _functions(scope):
         advised = {"config": ": name it in `secrets`", "settings": ""}  # a worker resolves secrets for `config` alone
         for key, advice in advised.items():

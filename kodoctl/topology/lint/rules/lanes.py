@@ -23,7 +23,9 @@ ORDERED = ("key_shared", "failover", "exclusive")
 
 @rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
 def levels(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds lists of levels without L1, duplicates, backups without a level above, and lanes both active and draining."""
+    """Finds lists of levels without L1, levels and states that are listed twice, backups without a level above, levels
+    and states that are both active and draining, and L1 draining.
+    """
     for expansion, path, ground in scope.grounds():
         where = expansion.topology.where
         active = defaults.active_levels(ground)
@@ -68,7 +70,9 @@ def _adding(level: Level) -> str:
 
 @rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
 def targets(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds routes, weights and isolation to levels that do not exist, or, except weights, take no messages."""
+    """Finds routes and `isolate.to` that name a level or state that does not exist or is draining, and `level_weights`
+    of levels that do not exist (a draining level may have a weight).
+    """
     for expansion, path, ground, subscription in scope.subscriptions():
         where = expansion.topology.where
         active, there = defaults.active_levels(ground), defaults.read_levels(ground)
@@ -91,7 +95,9 @@ def targets(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
 def one_operator(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds conditions of one property (maps) that do not have exactly one operator."""
+    """Finds route conditions written as a map (of one property) that do not have exactly one operator. Conditions in
+    text are not checked.
+    """
     for expansion, path, _, subscription in scope.subscriptions():
         for index, route in enumerate(subscription.routes):
             if isinstance(route.when, str):
@@ -108,7 +114,7 @@ def one_operator(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K104", Severity.ERROR, "weights or waits that cannot work")
 def weights(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds weights that are not from 0 to 200, and levels or states all of which have weight 0."""
+    """Finds weights that are not from 0 to 200, and subscriptions in which all levels, or all states, have weight 0."""
     for expansion, path, ground, subscription in scope.subscriptions():
         where = expansion.topology.where
         for state, weight in subscription.weights:
@@ -127,7 +133,9 @@ def weights(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K104", Severity.ERROR, "weights or waits that cannot work")
 def rising_delays(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds delays that do not rise, fewer attempts than delays, and waits in memory not between 0 and 5 s."""
+    """Finds delays of a state or the backup that do not rise, fewer attempts than delays, and waits of `in_place` (in
+    memory) that are not above 0 and at most 5 s.
+    """
     for expansion, path, _, subscription in scope.subscriptions():
         where = expansion.topology.where
         for index, wait in enumerate(subscription.in_place):
@@ -154,8 +162,8 @@ def rising_delays(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K204", Severity.ERROR, "a wait or reaction that this subscription type cannot have")
 def ordered_subscriptions(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds `on_failure` without an order to keep, routes on ordered subscriptions, and long backup delays on failover
-    or exclusive ones, for which Pulsar delays no message.
+    """Finds `on_failure` on shared subscriptions, which keep no order; routes on all other types, which keep one; and
+    backup delays above 5 s on failover and exclusive subscriptions, for which Pulsar delays no message.
     """
     for expansion, path, ground, subscription in scope.subscriptions():
         where = expansion.topology.where_key
@@ -181,8 +189,9 @@ def ordered_subscriptions(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K208", Severity.WARNING, "look-ahead starved by an unacknowledged limit")
 def starved_lookahead(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds limits of unacknowledged messages below the look-ahead: beyond them the broker delivers no more, so that
-    workers handle messages first in, first out.
+    """Finds limits of unacknowledged messages, for a consumer or a subscription, below the number of messages that one
+    worker, or all expected workers, may read ahead: beyond such a limit the broker delivers no more, so that workers
+    handle messages first in, first out.
     """
     for expansion in scope.expansions:
         for topic in expansion.distinct:
@@ -206,8 +215,9 @@ def starved_lookahead(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K219", Severity.WARNING, "a limit below what workers and producers need")
 def crowded_out(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds limits of consumers, producers and subscriptions below the number that the expected workers need: each
-    subscribes to every topic that it reads, and has a producer on each topic that it moves messages to.
+    """Finds limits of a topic on consumers, producers and subscriptions below the number that the declared
+    subscriptions and their expected workers need: each worker subscribes to every topic that it reads, and has a
+    producer on each topic that it moves messages to. One more producer is counted, except on audit topics.
     """
     for expansion in scope.expansions:
         for topic in expansion.distinct:
@@ -254,8 +264,8 @@ def too_many_topics(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K214", Severity.WARNING, "isolation that never looks at its least number")
 def unreachable_least(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds isolation whose `min` in the file exceeds `share` of `lookahead.messages`, so that the share alone decides.
-    The default of `min` is not reported.
+    """Finds isolation whose `min` (messages) exceeds `share` (a percentage) of `lookahead.messages`, so that the share
+    alone decides. Reports nothing if the file does not set `min`.
     """
     for expansion, path, ground, subscription in scope.subscriptions():
         isolate = defaults.isolation(ground, subscription)
@@ -272,7 +282,9 @@ def unreachable_least(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K221", Severity.WARNING, "error texts that nobody would get")
 def idle_error_texts(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds error texts that are lost: no message leaves its lane, or there are no audit records to have them."""
+    """Finds `error_text` that is lost, because no message leaves its lane, and `error_text.audit` of a subscription
+    without audit records.
+    """
     for expansion, path, ground, subscription in scope.subscriptions():
         texts = defaults.error_text(subscription)
         if texts is None:
@@ -291,8 +303,8 @@ def idle_error_texts(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K215", Severity.WARNING, "a limit too small to be shared out")
 def indivisible_limits(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds limits of a subscription below its number of workers: without a store the workers divide the limit, and
-    each takes at least one.
+    """Finds limits with `scope: subscription` whose number (of a rate its burst) is below `expected_workers`: without a
+    store, which no file shows, the workers divide the limit, and each takes at least one.
     """
     for expansion, path, _, subscription in scope.subscriptions():
         workers = subscription.expected_workers

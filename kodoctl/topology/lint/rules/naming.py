@@ -58,8 +58,9 @@ def _problems(name: str, what: str) -> Iterator[str]:
 
 @rule("K102", Severity.ERROR, "declared twice")
 def declared_twice(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds a topic, a namespace object, a tenant or a topology's name that is declared in two places. A tenant may be
-    declared twice with the same values.
+    """Finds topology names that two files have; topics, namespace objects, Pulsar tenants and other objects of the
+    whole cluster that two topologies declare; and topics that two entries of a file stand for. Two files may declare a
+    tenant with the same values if at most one of them owns it.
     """
     owners: dict[str, Expansion] = {}
     for expansion in scope.expansions:

@@ -22,8 +22,9 @@ _NOTHING_LANDS = "with `keep: never` no payload lands, so nothing is masked: lea
 
 @rule("K304", Severity.ERROR, "payload schema that cannot be used")
 def payloads(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds payload schemas that are missing, no valid JSON Schema or Avro, or valid but not usable here (a pattern
-    that is not linear, or too many checks), or not compatible with the earlier version, if a revision is given.
+    """Finds payload schemas whose file cannot be read, that are no valid JSON Schema or Avro, or valid but not usable
+    here (such as a pattern that is not linear, or too many checks), or not compatible with the earlier version, if a
+    revision is given. Topics without a payload schema pass.
     """
     judged: dict[int, str] = {}
     for expansion, path, _ in scope.grounds():
@@ -45,8 +46,8 @@ def payloads(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K306", Severity.WARNING, "a payload policy that does something else than it says")
 def landed_payloads(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds masks that mask nothing: with `keep: never` no payload lands, and with a mask a payload that is not JSON
-    (Avro) does not land.
+    """Finds masks without effect: with `keep: never` no payload lands (is stored in a table), and Avro payloads cannot
+    be masked, so that with a mask they do not land at all.
     """
     for expansion in scope.expansions:
         if _masks_nothing(expansion.topology.spec.payloads):

@@ -26,7 +26,9 @@ def _platforms(scope: LintScope) -> Iterator[tuple[Expansion, Platform]]:
 
 @rule("K114", Severity.ERROR, UNUSABLE_OBJECT)
 def platform_names(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds names that Pulsar cannot have, and a tenant that `create_tenant` of the same file declares otherwise."""
+    """Finds names under `platform` that Pulsar refuses, and a tenant there that `create_tenant` of the same file
+    declares with other values.
+    """
     for expansion, platform in _platforms(scope):
         for kind in _KINDS:
             for name in getattr(platform, kind):

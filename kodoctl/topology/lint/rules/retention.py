@@ -41,7 +41,9 @@ def distinct_topics(scope: LintScope) -> Iterator[tuple[Expansion, FamilyTopic]]
 
 @rule("K006", Severity.ERROR, "missing field")
 def incomplete(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds policies that, with all layers merged, lack a member or have members that exclude each other."""
+    """Finds policies of topics and namespaces that, with all layers merged, lack a member or have members that exclude
+    each other, and `allowed_clusters` without a cluster of `replication`.
+    """
     for expansion, topic in distinct_topics(scope):
         for policy, value in topic.resource.policies.items():
             if reason := what_is_missing(value):
@@ -132,8 +134,8 @@ def evictions(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K205", Severity.ERROR, "durability below what is promised")
 def durability(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds production topics with fewer than 3 copies or 2 confirmed ones, or for which no file declares them, and
-    quorums that Pulsar refuses.
+    """Finds production topics whose `persistence` has fewer than 3 copies or fewer than 2 confirmed ones, production
+    topics for which no file declares `persistence` (unless it is ignored), and quorums that Pulsar refuses.
     """
     for expansion, topic in distinct_topics(scope):
         persistence = scope.effective(topic, "persistence")
@@ -182,7 +184,9 @@ def automatic_topics(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K206", Severity.ERROR, "backlog quota not below retention")
 def quotas(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds backlog quotas that are not below the retention: the broker refuses such a pair."""
+    """Finds limited backlog quotas that are not below the retention, unless the retention is unlimited or off: the
+    broker refuses such a pair.
+    """
     for expansion, topic in distinct_topics(scope):
         quota, retention = scope.effective(topic, "backlog_quota"), scope.effective(topic, "retention")
         own = {"backlog_quota", "retention"} & topic.resource.policies.keys()
@@ -240,8 +244,8 @@ def encryption(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K212", Severity.ERROR, "audit records would go before the message's life ends")
 def audit_retention(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds audit topics whose retention is shorter than the longest life of a message and a day: the pipeline needs
-    all of a message's records.
+    """Finds audit topics whose retention time is less than the longest life of a message plus one day: the pipeline
+    needs all of a message's records.
     """
     for expansion, topic in distinct_topics(scope):
         if topic.state is not None or topic.subscription is None:
@@ -257,7 +261,9 @@ def audit_retention(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K213", Severity.ERROR, "a reroute would not fit")
 def message_sizes(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds state and dead letter topics that accept less than 4 KiB more than the ready topic: moves add properties."""
+    """Finds state and dead letter topics whose own `max_message_size` is less than that of the ready topic and 4 KiB,
+    or which alone have one: moves add properties to a message.
+    """
     for expansion in scope.expansions:
         ready = {
             topic.ground: topic.resource.policies.get("max_message_size")

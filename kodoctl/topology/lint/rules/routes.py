@@ -20,8 +20,9 @@ def unreadable(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
 def dead_routes(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds routes for a moment that has no lane, routes that cannot match in any of their lanes, and routes that
-    follow a route that takes all their messages.
+    """Finds routes for a moment (an entry of `at`, such as `retrying` or `backup`) that has no lane in the
+    subscription, routes that cannot match in any of their lanes, and routes after a route that takes all their
+    messages.
     """
     if scope.routed:
         from kodoctl.topology.lint import route_checks
@@ -40,7 +41,9 @@ def overlapping(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K107", Severity.ERROR, "routes that lead in a circle")
 def circles(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds routes that send a message from level to level back to one where it was."""
+    """Finds routes that send a message from level to level back to a level where it was: one such circle at most for a
+    subscription, and none if one of its conditions cannot be parsed.
+    """
     if scope.routed:
         from kodoctl.topology.lint import route_checks
 

@@ -327,7 +327,7 @@ def test_a_lane_that_is_left_lets_its_claims_lapse(engine: Engine) -> None:
     assert (lane.disconnected_topics, lane.long_connected(1.0), lane.seconds_since_empty()) == (
         (),
         frozenset(),
-        {"0": 0.0},
+        {"-1": 0.0},
     )
     with pytest.raises(RuntimeError):
         lane.fail(RuntimeError("ended"))

@@ -53,6 +53,11 @@ def lane(state, subscription="billing", level="L1", topic="orders", **counts):
     return {"topic": topic, "subscription": subscription, "level": level, "state": state, **ZERO, **counts}
 
 
+def test_a_rollup_without_windows_has_no_end() -> None:
+    made = document(300_000, (0, 0, 0, 0), (), (), {"lanes": {}, "tenants": {}})
+    assert (made["since"], made["until"], made["windows"]) == (0, 0, 0)
+
+
 def told(lanes, tenants=(), late=None):
     made = document(300_000, (0, 600_000, 2, 0), lanes, tenants, {"lanes": {}, "tenants": {}} | (late or {}))
     return made, [line.text for line in lines(made)]

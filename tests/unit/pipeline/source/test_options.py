@@ -40,7 +40,7 @@ def test_several_brokers_are_given_with_commas_and_what_is_no_address_is_told() 
 def test_every_option_counts(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("abc\n", encoding="utf-8")
     found = read_options(
-        GOOD
+        {name: value for name, value in GOOD.items() if name != "topic"}
         | {
             "topics": "persistent://a/b/c-partition-3, a/b/d,a/b/c",
             "tokenFile": str(tmp_path / "token"),
@@ -80,6 +80,8 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
     for name in (*(name for name in wrong if name != "tokenFile"), "adminUrl", wrong["tokenFile"]):
         assert name in told
     assert "is not a topic: write persistent://TENANT/NAMESPACE/TOPIC" in told
+    with pytest.raises(UsageError, match="give `topic` or `topics`, not both"):
+        read_options(GOOD | {"topic": "a/b/c", "topics": "a/b/d"}, 1)
     with pytest.raises(UsageError, match="name `topic`"):
         read_options({name: GOOD[name] for name in ("adminUrl", "serviceUrl")}, 1)
 

@@ -16,7 +16,7 @@ from kodoctl.pulsar.inventory.functions import options_form, options_of, parse, 
 from kodoctl.pulsar.values.evidence import Evidence
 from kodoctl.pulsar.values.live_objects import NO_WORKER, NO_WORKER_HERE, FunctionFacts, LiveObject
 from kodoctl.topology.function_settings import HIDDEN, settings_text
-from kodoctl.topology.names import NamespaceName
+from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import FunctionResource
 
 HERE = NamespaceName("acme", "ns")
@@ -339,3 +339,17 @@ def test_marks_of_producers_are_no_messages_of_a_function(monkeypatch: pytest.Mo
     monkeypatch.setattr(evidence_reader, "_of_subscription", lambda *_: next(left))
     found = evidence_reader.function_evidence(cast("Admin", None), ENRICH)
     assert (found.entries, found.messages, found.marks, found.unseen_marks) == (5, 0, 4, True)
+
+
+def test_the_topics_of_a_pattern_are_inputs_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unread messages in them would go with the function; a pattern that only Java can read may match any topic."""
+    topics = [TopicName(HERE, name) for name in ("orders", "orders-2", "other")]
+    monkeypatch.setattr(evidence_reader, "list_topics", lambda *_: (topics[:1], topics[1:]))
+    monkeypatch.setattr(evidence_reader, "read_stats", lambda *_, **__: {})
+    monkeypatch.setattr(evidence_reader, "_of_subscription", lambda *_: Evidence(1, 1))
+    admin = cast("Admin", None)
+    for pattern, count in (("persistent://acme/ns/orders.*", 2), ("persistent://acme/ns/\\p{Alpha}+", 3)):
+        function = replace(ENRICH, inputs=frozenset({pattern}), pattern=pattern)
+        assert evidence_reader.function_evidence(admin, function).messages == count
+    elsewhere = replace(ENRICH, inputs=frozenset({".*"}), pattern=".*")
+    assert "not known" in evidence_reader.function_evidence(admin, elsewhere).unread

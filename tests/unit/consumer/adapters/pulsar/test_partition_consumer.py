@@ -87,6 +87,23 @@ def test_only_the_partition_whose_connection_stays_away_gets_another_consumer_wh
     assert [len(stand.client.made[number]) for number in (0, 2)] == [1, 1]
 
 
+def test_a_worker_that_drains_keeps_its_consumers_however_long_their_connection_is_away(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer that was given up could not acknowledge what ends meanwhile, and nobody would open another one."""
+    monkeypatch.setattr("kodo_consumer.adapters.pulsar.partition_consumer._GIVE_UP", 0.0)
+    lane = stand.open()
+    stand.client.of(1).come(4)
+    eventually(lambda: stand.sink.numbers(1) == [4])
+    lane.stop()
+    stand.client.of(1).is_there = False
+    lane.check_connection()
+    time.sleep(0.01)
+    lane.check_connection()
+    lane.acknowledge([stand.sink.got[0].token])
+    assert (stand.client.of(1).acked, stand.client.of(1).is_closed) == ([4], False)
+
+
 def test_a_consumer_by_which_nothing_can_come_is_replaced(stand: Stand) -> None:
     stand.open()
     first = stand.client.of(0)
