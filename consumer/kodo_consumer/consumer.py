@@ -292,10 +292,11 @@ class Consumer:
         return function
 
     def take_handler(self, function: Callable[..., Any]) -> None:
-        """Takes a function that may have been declared by `handler` or `batch_handler` of another consumer of the same
-        subscription: it then keeps that declaration with the middleware and settings of the other consumer, and its
-        lanes if this consumer names none. Any other function becomes a plain handler. Raises UsageError, also if the
-        other consumer is of another subscription, and if this one runs.
+        """Sets the handler, in place of one that was set before. If `handler` or `batch_handler` of another consumer of
+        the same subscription declared the function, that declaration counts, and the other consumer's middleware,
+        lifespans and settings replace those of this one; its lanes count if this one names none. Any other function
+        becomes the handler as by `handler` without options. Raises UsageError if the function cannot run, if the other
+        consumer is of another subscription, and if this one runs.
         """
         check_idle(self._running, "take_handler")
         declared = _declaration_of(function)

@@ -220,8 +220,8 @@ class Message(Generic[T]):
 
     @property
     def attempt(self) -> int:
-        """Number of this attempt, 1 for the first handling. Runs before an in-place wait, or before a wait in PENDING
-        or BLOCKING, are not counted.
+        """Number of this attempt: 1, and one more for each failure that RETRYING or a backup level has counted. Runs
+        before other waits (in place, in PENDING or BLOCKING, postponed) and before moves are not counted.
         """
         return 1 + self._headers.retrying + self._headers.backup
 

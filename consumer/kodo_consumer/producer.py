@@ -57,8 +57,9 @@ class Producer:
     It refuses before sending anything that the topology does not allow, such as a payload that breaks the schema, a
     missing required property, a property that is not declared (if any are declared), more bytes than the topic allows.
 
-    `routes`: if the routes of all subscriptions agree on another level, a message is sent there; else workers route it.
-    The other level's topic is opened with the first such message. `reload` and `watch` read the routes again.
+    `routes`: a message is sent to another level if the routes of all subscriptions agree on it, or if it is the
+    exclusive level of its tenant; else workers route it. The other level's topic is opened with the first such message.
+    `reload` and `watch` read the routes again.
     """
 
     def __init__(
@@ -276,18 +277,18 @@ class Producer:
 
     def post(self, payload: Any, on_receipt: OnStored | None = None, **options: Unpack[SendOptions]) -> str:
         """Sends a message and returns its identity without waiting for the receipt, with which `on_receipt` is called
-        on another thread, also with a failure (by `close` on its own thread); without `on_receipt`, `flush` raises if
-        it failed. While 20,000 messages (or a partition's part of them) have no receipt, it blocks until some come; see
-        `backpressure`. `options`: as of `send`. Raises UsageError for anything that the topology does not allow, and
-        ClusterError if there is no room within 90 s: the message was not sent then.
+        on another thread, also with a failure (by `close` on the caller's); without `on_receipt`, `flush` and `close`
+        raise if it failed. While 20,000 messages (or a partition's part) have no receipt, it blocks until some come
+        (see `backpressure`). `options`: as of `send`. Raises UsageError for anything that the topology does not allow,
+        and ClusterError if there is no room within 90 s: the message was not sent then.
         """
         with self._readable:
             return self._post("post", payload, on_receipt or self._unclaimed.take, options).name
 
     def send_many(self, messages: Iterable[Any], **options: Unpack[SendOptions]) -> list[str]:
         """Sends payloads, or Drafts, as fast as receipts come, and waits for all receipts. Returns the identities, in
-        the order of `messages`, which are read as they are sent. `options`: those of every message; a Draft's own come
-        first.
+        the order of `messages`, which are read as they are sent. `options`: those of every message; options of a Draft
+        replace them for its message.
 
         Raises SendManyError if any message was refused or has no receipt; all others that were read are stored. An
         exception of `messages` itself is raised when the messages before it have their receipts. Raises UsageError,
@@ -319,8 +320,9 @@ class Producer:
 
     def close(self, timeout: float = RECEIPT_TIMEOUT) -> None:
         """Waits at most `timeout` seconds for the receipts of posted messages, then as long, but 20 s at most, for
-        those of the last marks of each level, and closes the producer. Raises as `flush`, after closing it. Callbacks
-        of messages without a receipt by then get a failure. A second call, or one in a forked process, does nothing.
+        those of the last marks of each level, and closes the producer. Raises ClusterError as `flush`, after closing
+        it, and UsageError as `flush`, without closing it. Callbacks of messages without a receipt by then get a
+        failure. A second call, or one in a forked process, does nothing.
         """
         if self._use.is_over:
             return

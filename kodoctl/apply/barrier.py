@@ -25,8 +25,8 @@ class BarrierParty(Protocol):
 
     def wait_to_begin(self) -> None:
         """Reports that this apply is ready to write, and blocks until every other apply is ready, too, or has ended.
-        Raises RefusedError (K549) if another one refused, found a lease taken or failed unexpectedly before its first
-        write.
+        Then raises RefusedError (K549) if one of them refused, found a lease taken or failed unexpectedly before its
+        first write.
         """
 
     def report_built(self, *, done: bool) -> None:
@@ -98,8 +98,8 @@ class Participant:
 
     def wait_to_begin(self) -> None:
         """Reports that this apply is ready to write, and blocks until every other apply is ready, too, or has ended.
-        Raises RefusedError (K549) if another one refused, found a lease taken or failed unexpectedly before its first
-        write.
+        Then raises RefusedError (K549) if one of them refused, found a lease taken or failed unexpectedly before its
+        first write.
         """
         self._barrier.arrive(_BEGIN, self._name, well=True)
         if refusing := self._barrier.wait(_BEGIN):

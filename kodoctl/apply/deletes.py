@@ -35,8 +35,8 @@ def delete_topic(admin: Admin, change: Delete, *, marker: str | None, allowed: b
     `marker`: owner when the plan was checked, None: nobody; `allowed`: a user allowed the loss of its messages. Every
     partition is read before each request, because with a client on any partition Pulsar answers 412 *after* it deleted
     the others. Clients are disconnected (`force`) if `allowed` and the plan showed some. Raises WriteFailedError if the
-    topic has another owner, messages without `allowed`, other clients, or is not deleted; ClusterError if it cannot be
-    read.
+    topic has another owner, messages without `allowed`, clients without `allowed` or that the plan did not show, or is
+    not deleted; ClusterError if it cannot be read.
     """
     topic = change.before
     assert isinstance(topic, TopicResource)

@@ -33,7 +33,7 @@ class FencedAdmin:
 
     @property
     def sent_here(self) -> int:
-        """Number of writing requests that this thread has begun to send so far; redirects and retries count."""
+        """Number of writing requests that this thread has begun to send by this object; redirects and retries count."""
         found: int = getattr(self._sent, "count", 0)
         return found
 

@@ -29,7 +29,7 @@ _NOT_SHOWN: Final = "written, and the worker does not show it as it was written:
 
 def create_function(admin: Admin, function: FunctionResource, owner: str) -> None:
     """Creates a function with the marker `owner`, and waits until the worker shows it. Raises WriteFailedError if the
-    worker refuses it or does not show it as written, if its package is not known, or if somebody created it since the
+    worker refuses it or does not show it as written, if its `package` is empty, or if somebody created it since the
     plan; ClusterError if it cannot be read.
     """
     if _read(admin, function) is not None:
@@ -44,9 +44,9 @@ def update_function(
 ) -> None:
     """Updates a function, which restarts its instances, sets its marker to `owner`, and waits until the worker shows
     it. `planned`, `hidden`: its marker, and the digest of settings that are not shown, when the plan was checked.
-    Raises WriteFailedError if the function is gone or changed since then, if another owner than `planned` and `owner`
-    has marked it since, if its runtime options cannot contain a marker, or if the worker refuses the update or does not
-    show it as written; ClusterError if it cannot be read.
+    Raises WriteFailedError if the function is gone or changed since then, if its marker is neither `planned` nor
+    `owner` now, if its runtime options cannot contain a marker, or if the worker refuses the update or does not show it
+    as written; ClusterError if it cannot be read.
     """
     found = _read_planned(admin, before, owner, planned)
     if found.resource != before or found.hidden != hidden:
@@ -57,9 +57,8 @@ def update_function(
 
 def mark_function(admin: Admin, function: FunctionResource, owner: str, planned: str | None) -> None:
     """Sets the marker of a function to `owner`, which restarts its instances. `planned`: the marker that the plan saw.
-    Raises WriteFailedError if another owner than `planned` and `owner` has marked it since, if it is gone, if its
-    runtime options cannot contain a marker, or if the worker refuses it or does not show it; ClusterError if it cannot
-    be read.
+    Raises WriteFailedError if its marker is neither `planned` nor `owner` now, if it is gone, if its runtime options
+    cannot contain a marker, or if the worker refuses it or does not show it; ClusterError if it cannot be read.
     """
     _read_planned(admin, function, owner, planned)
     marked = {**_options(admin, function, owner, planned), OWNER_PROPERTY: owner}

@@ -62,7 +62,8 @@ class Journal:
 
     def begin(self, heading: Heading, ledgers: Mapping[str, str | None]) -> None:
         """Writes the first entry into the journal of every namespace, and returns after all are stored. `ledgers`: the
-        ledgers of all namespaces before the apply, as `Executor.ledgers_before` returns them.
+        ownership ledgers that the apply writes, as they were before it, by `TENANT/NAMESPACE/NAME of the topology`
+        (None: there was no ledger), as `Executor.ledgers_before` has them; the entry of each namespace has all of them.
         """
         entry = {
             "v": history.FORMAT_VERSION,

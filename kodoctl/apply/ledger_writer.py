@@ -89,8 +89,8 @@ class LedgerWriter:
     def record_intents(self, changes: Iterable[Change]) -> None:
         """Writes into the ledgers which objects will be created, and which namespace policies will be set, by these
         changes. To call before the changes are carried out: an apply that dies then leaves no object that no ledger
-        names. Ledgers of a namespace that does not exist are not written. Raises WriteFailedError, ClusterError,
-        LockedError.
+        names, apart from grants, which only `confirm` records, and kinds that have no owner (`is_held`). Ledgers of a
+        namespace that does not exist are not written. Raises WriteFailedError, ClusterError, LockedError.
         """
         self._update_ownership([change for change in changes if isinstance(change, Create | Update)], intent=True)
         self._write()
@@ -106,10 +106,10 @@ class LedgerWriter:
         self._write()
 
     def close(self, *, complete: bool) -> None:
-        """Writes the ledgers at the end of the apply. If `complete` (all changes were made), they also get the digest
-        of the topology and the consumer settings; intents without an object are removed, unless the plan has only a
-        part of the topology; so are ledgers of earlier names of a topology, and a ledger without objects whose topology
-        ends there or is destroyed. Raises the same errors as `record_intents`.
+        """Writes the ledgers that are not written yet, at the end of the apply. Only if `complete` (all changes were
+        made), they also get the digest of the topology and the consumer settings, and lose intents without an object,
+        unless the plan has only a part of the topology; and ledgers are removed: those of earlier names of a topology,
+        and one without objects whose topology ends there or is destroyed. Raises the same errors as `record_intents`.
         """
         if complete:
             for owner in self._plan.owners:

@@ -41,10 +41,10 @@ def create_tenant(admin: Admin, tenant: TenantResource) -> None:
 
 def create_namespace(admin: Admin, namespace: NamespaceResource, cluster: str, properties: Mapping[str, str]) -> None:
     """Creates a namespace in one PUT that contains its policies and `properties` (the ledgers), so that it never exists
-    without them; policies that Pulsar stores elsewhere, or checks only then, follow. Pulsar does not validate the PUT,
-    so the policies are read back. Raises WriteFailedError if somebody else created the namespace, or if the broker
-    refuses a policy or shows other values (then the namespace exists); ClusterError if it cannot be read. `cluster`:
-    name of the cluster.
+    without them. Only policies that Pulsar stores elsewhere, or checks only in a request of their own, follow after it.
+    Pulsar does not validate the PUT, so the policies are read back. Raises WriteFailedError if somebody else created
+    the namespace, or if the broker refuses a policy or shows other values (then the namespace exists); ClusterError if
+    it cannot be read. `cluster`: name of the cluster.
     """
     body: dict[str, Any] = new_namespace(namespace.policies, cluster)
     body["properties"] = {**body.get("properties", {}), **properties}

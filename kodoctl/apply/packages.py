@@ -42,9 +42,9 @@ def upload_package(admin: Admin, package: PackageResource, owner: str) -> None:
 
 
 def mark_package(admin: Admin, package: PackageResource, owner: str, planned: str | None) -> None:
-    """Sets the owner of a package. `planned`: its owner when the plan was checked. Raises WriteFailedError if the
-    package is gone or has another owner than `planned` and `owner` by now, or if the broker refuses the write or does
-    not show it; ClusterError if it cannot be read.
+    """Sets the marker of a package to `owner`. `planned`: its marker when the plan was checked, None: it had none.
+    Raises WriteFailedError if the package is gone or its marker is neither `planned` nor `owner` now, or if the broker
+    refuses the write or does not show it; ClusterError if it cannot be read.
     """
     found = read_package(admin, package)
     if found is None or found.marker not in (planned, owner):

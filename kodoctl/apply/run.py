@@ -145,11 +145,9 @@ def _applied_already(session: Session, plan: Plan, spaces: Iterable[NamespaceNam
         return None
     for namespace in spaces:
         with contextlib.suppress(ClusterError):
-            found = history.read_history(
-                map(history.parse, read_journal(session.admin, session.client, namespace))
-            ).applies
-            if earlier := history.earlier_apply(found, plan_file.to_json(plan)):
-                detail = _application_text(earlier, namespace, latest=earlier is found[-1])
+            found = history.read_history(map(history.parse, read_journal(session.admin, session.client, namespace)))
+            if earlier := history.earlier_apply(found.applies, plan_file.to_json(plan)):
+                detail = _application_text(earlier, namespace, latest=earlier is found.latest)
                 return error("K533", "the plan was applied already", detail)
     return None
 

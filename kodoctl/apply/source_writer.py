@@ -61,22 +61,24 @@ class SourceWriter:
             connection.execute(_statement("ALTER PUBLICATION {name} SET ({options})", after))
 
     def delete_publication(self, before: PublicationResource, owner: str) -> None:
-        """Drops a publication, and the slot by which the publication was verified; a publication that is gone is no
-        error. Raises WriteFailedError if it differs from `before`, if it has another owner than `owner` and the one
-        that the plan saw, or if its slot still exists.
+        """Drops a publication, and the slot that verifications of its source use (`verification_slot`); it is no error
+        if one or both are gone. Raises WriteFailedError if the publication differs from `before` or has another owner
+        than `owner` and the one that the plan saw; also, even if the publication is gone, if the replication slot of
+        the same name still exists.
         """
         with self._locked(before) as connection:
             if (now := self._read(connection, before)) is not None:
                 self._refuse_other(now, before, owner)
-                _refuse_slot(connection, before, "it cannot be read without its publication, and keeps WAL for ever")
+            _refuse_slot(connection, before, "it cannot be read without its publication, and keeps WAL for ever")
+            if now is not None:
                 connection.execute(_statement("DROP PUBLICATION {name}", before))
-                connection.execute(_DROP_VERIFICATION, [verification_slot(before.name)])
+            connection.execute(_DROP_VERIFICATION, [verification_slot(before.name)])
 
     def mark_publication(self, publication: PublicationResource, owner: str | None) -> None:
         """Sets the marker of a publication to `owner`, or removes kodoctl's marker (None); a marker of another
         namespace or cluster is not removed. A publication that the role of the URL may not comment on, because an
-        administrator made it, stays as it is. Raises WriteFailedError if the publication is gone, or if it belongs to
-        somebody else and `owner` is not None.
+        administrator made it, stays as it is. Raises WriteFailedError if the publication is gone, or if `owner` is not
+        None and it has another owner than `owner` and the one that the plan saw.
         """
         with self._locked(publication) as connection:
             now = self._read(connection, publication)
@@ -89,23 +91,23 @@ class SourceWriter:
                 self._mark(connection, publication, owner)
 
     def delete_slot(self, before: SlotResource, owner: str, *, allowed: bool) -> None:
-        """Drops a replication slot, and the slot by which it was verified; a slot that is gone is no error. `allowed`:
-        a user allowed the loss of its position. Raises WriteFailedError if that is not allowed, if a reader is
-        connected to the slot, or if the publication of its name belongs to somebody else.
+        """Drops a replication slot, and the slot that verifications of its source use (`verification_slot`); it is no
+        error if one or both are gone. `allowed`: a user allowed the loss of the slot's position. Raises
+        WriteFailedError if the slot exists and that is not allowed or a reader is connected to it, or if the
+        publication of its name has another owner than `owner` and the one that the plan saw.
         """
         with self._locked(before) as connection:
             facts = read_slot(connection, before)
-            if facts is None:
-                return
             self._refuse_owner(self._read(connection, _publication_of(before)), owner)
-            if not allowed:
+            if facts is not None and not allowed:
                 raise WriteFailedError("it has a position that nobody allowed to lose: plan again")
-            if facts.active_pid is not None:
+            if facts is not None and facts.active_pid is not None:
                 raise WriteFailedError(
                     f"process {facts.active_pid} sends to its reader: stop `kodo-consumer source run`"
                 )
             connection.execute(_DROP_VERIFICATION, [verification_slot(before.name)])
-            connection.execute("SELECT pg_drop_replication_slot(%s)", [before.name])
+            if facts is not None:
+                connection.execute("SELECT pg_drop_replication_slot(%s)", [before.name])
 
     def problem_of(self, change: Change) -> str:
         """Reads the publication that a change created, updated or deleted, or the slot that it deleted, and returns a

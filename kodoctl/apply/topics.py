@@ -33,11 +33,12 @@ _MOMENT_S: Final = 2.0
 
 
 def create_topic(admin: Admin, topic: TopicResource, owner: str, levels: PolicyLevels) -> None:
-    """Creates a topic with its marker in one request, then sets its policies. For a partitioned topic this is the only
-    atomic create-if-absent; a plain one that a client brought into being at the same moment gets the marker afterwards.
-    If another cluster's topic has been replicated to this name and is empty, it gets the marker instead. `levels`:
-    policies from which the topic inherits. Raises WriteFailedError if somebody else created the topic, or if the broker
-    refuses a request, after which the topic may exist; ClusterError if it cannot be read.
+    """Creates a topic with its marker in one request, then sets its policies. The request fails if a partitioned topic
+    exists already; for a plain one it may succeed all the same, if a client made the topic at the same moment, which
+    then gets the marker in a second request. A topic that exists, but is an empty replica of another cluster's topic,
+    also gets the marker, and is no error. `levels`: policies from which the topic inherits. Raises WriteFailedError if
+    somebody else created the topic, or if the broker refuses a request, after which the topic may exist; ClusterError
+    if it cannot be read.
     """
 
     def ours() -> bool:
@@ -76,11 +77,12 @@ def update_topic(
     admin: Admin, before: TopicResource, after: TopicResource, fields: tuple[FieldUpdate, ...], levels: PolicyLevels
 ) -> None:
     """Writes the changed fields of a topic: first the number of partitions (missing ones are created again), then
-    policies. A subscription that lacks partitions then is created there. If a delayed-delivery value is removed, the
-    topic is also unloaded. `levels`: policies from which the topic inherits.
+    policies. Each subscription that lacks some of the partitions then is created there, at the earliest message. If a
+    delayed-delivery value is removed, the topic is also unloaded. `levels`: policies from which the topic inherits.
 
-    Raises WriteFailedError if a policy no longer has the value that the plan saw; then nothing is written, because
-    added partitions cannot be removed. Also if the broker refuses a request, after a part may have been written.
+    Raises WriteFailedError if a policy in `fields` no longer has the value that the plan saw; then nothing is written,
+    because added partitions cannot be removed. Also if the broker refuses a request, after a part may have been
+    written.
     Raises ClusterError if something cannot be read.
     """
     names = {field.name for field in fields}

@@ -80,9 +80,9 @@ def read_sources(
     live: Live, addresses: Iterable[Address], variables: Mapping[str, str], tables: Mapping[str, frozenset[str]]
 ) -> Live:
     """Returns the live inventory with the publications and slots that have these addresses, if they exist, and with
-    facts about their databases. A database that cannot be read is recorded with the reason. `variables`: variables of
-    the environment, which have the URLs; `tables`: variable of a database -> the tables to look at (SCHEMA.TABLE).
-    Without such addresses nothing is imported and nobody connects.
+    facts about their databases. A database that cannot be read has the reason in the `problem` of its facts.
+    `variables`: variables of the environment, which have the URLs; `tables`: variable of a database -> the tables to
+    look at (SCHEMA.TABLE). Without such addresses nothing is imported and nobody connects.
     """
     wanted: dict[str, dict[str, set[NamespaceName]]] = {}
     for address in addresses:

@@ -27,8 +27,9 @@ def connection_of(
     variable: str, variables: Mapping[str, str], *, replication: str | None = None
 ) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
     """Context with a connection, on which each statement is a transaction of its own. Waits at most 10 s (TIMEOUT) for
-    the connection, unless the address says otherwise, and for a lock. Raises DatabaseError, also for errors of
-    statements inside the context. `replication`: libpq's parameter of this name; None: no replication.
+    the connection, unless the address says otherwise; without `replication`, a statement waits at most 10 s for a lock.
+    Raises DatabaseError, also for errors of statements inside the context. `replication`: libpq's parameter of this
+    name; None: no replication.
     """
     options = address_of(variable, variables)
     import psycopg

@@ -120,7 +120,7 @@ class ClusterEngine:
 
     def stop(self, instance: Instance, *, patience: float = PATIENCE) -> None:
         """Ends brokers, then bookies, then ZooKeeper, each kind by force after `patience` seconds. Raises KodoctlError
-        (K620) if even force did not end a node.
+        (K620) if even force did not end a node; nodes of later kinds then still run.
         """
         for kind in reversed(NodeKind):
             self._stop_nodes(instance, [node for node in self.nodes(instance) if node.kind is kind], patience)

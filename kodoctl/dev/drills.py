@@ -59,8 +59,8 @@ def carry_out(
     """Carries out `action` on a node, and returns the node's state afterwards. Waits until no other command works on
     the instance; after a start also until the node is ready, for a broker at most `limit` seconds.
 
-    Raises KodoctlError: K615, K625, K620 (the node does not end), K626 (its state does not permit the action), and
-    those of a start.
+    Raises KodoctlError: K615, K625, K620 (STOP: the node does not end), K626 (its state does not permit the action),
+    and those of a start.
     """
     engine, instance, found = find(homes, environ, name, node)
     folder = engine.folder(instance, found)

@@ -133,7 +133,8 @@ def choose_cluster(first: Ports, brokers: int, bookies: int, claims: Claims, fre
 
 def check_cluster(name: str, known: ClusterPorts, asked: AskedPorts, claims: Claims, free: IsFree) -> None:
     """Checks that a cluster with data can start on the same ports as before. Its nodes know each other by their ports,
-    so none may change. Raises KodoctlError: K613 if `asked` changes a port, K604 if a port is taken.
+    so none may change. `claims`: only names the instance that has a port, for errors. Raises KodoctlError: K613 if
+    `asked` changes a port, K604 if a port is taken.
     """
     first = {"admin": known.brokers[0][0], "broker": known.brokers[0][1], "bookie": known.bookies[0]}
     moved = [role for role in _ROLES if asked.of(role) not in (None, first[role])]

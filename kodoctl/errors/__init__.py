@@ -94,9 +94,9 @@ def has_errors(findings: Iterable[Diagnostic]) -> bool:
 
 class ExitCode:
     """Exit codes of every command; an audit has two more, 5 for a loss and 6 for inconclusive. CHANGES: a plan has
-    changes; DRIFT: drift was found; REFUSED: the command refuses to write, because of a loss of data, a stale plan, a
-    conflict, or a declined confirmation; LOCKED: another command has the lock or the lease that this one needs. The
-    codes are public API, because CI scripts depend on them.
+    changes, only with --detailed-exitcode (else OK); DRIFT: drift was found; REFUSED: the command refuses to write,
+    because of a loss of data, a stale plan, a conflict, or a declined confirmation; LOCKED: another command has the
+    lock or the lease that this one needs. The codes are public API, because CI scripts depend on them.
     """
 
     OK = 0

@@ -28,10 +28,14 @@ class Subject(Protocol):
     """Interface of a message for which conditions are evaluated."""
 
     def read_property(self, name: str) -> str | None:
-        """Value of a property of the message; None if it has no property of that name."""
+        """Value of a property of the message; None if it has no property of that name. An adapter may raise an
+        exception of its own, which the evaluation does not catch.
+        """
 
     def fact(self, name: str) -> Value | None:
-        """Value of a fact of the vocabulary that the condition was compiled with; None is NULL."""
+        """Value of a fact of the vocabulary that the condition was compiled with; None is NULL. Raises as
+        `read_property`.
+        """
 
     @property
     def document(self) -> Any:

@@ -56,8 +56,9 @@ class ReviewApproval:
     Args:
         login: in lower case.
         account: the forge's id of the account.
-        commit: the approved commit; None: the forge stores none, so that the time decides.
-        at: None: the forge does not say when.
+        commit: the approved commit; None: the forge does not store which commit was approved, and `at` has to show that
+            the approval came after the last push.
+        at: time of the approval; None: the forge does not say when.
     """
 
     login: str
@@ -160,7 +161,7 @@ class Forge(Protocol):
         """URL of the page of a run, for people."""
 
     def login(self) -> str:
-        """Login of the account that writes the comments unless another one is named."""
+        """Login of the account that writes the comments, unless the user names another one (`--author`)."""
 
     def post(self, pull: int, body: str) -> ReviewComment:
         """Adds a comment to a pull request. A failed request is not repeated, because the forge may have stored the

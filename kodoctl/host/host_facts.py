@@ -36,11 +36,19 @@ def expand_home(path: str | Path) -> Path:
         return Path(path)
 
 
+def absolute_path(path: str | Path) -> Path:
+    """The path with `~` expanded and, if it is relative, below the working folder. Raises UsageError (K031) if that is
+    needed and was deleted.
+    """
+    found = expand_home(path)
+    return found if found.is_absolute() else working_folder() / found
+
+
 def absolute_uri(place: str) -> str:
     """A location in the form that storage libraries require: a URI (a text with `://`) without slashes at its end, or
-    else the absolute path of a folder, with `~` expanded.
+    else the path of a folder as `absolute_path` returns it. Raises UsageError (K031) as that does.
     """
-    return place.rstrip("/") if "://" in place else str(expand_home(place).absolute())
+    return place.rstrip("/") if "://" in place else str(absolute_path(place))
 
 
 def user_name() -> str:

@@ -63,8 +63,8 @@ def with_origins(changes: Iterable[Change], now: Desired, then: Desired) -> tupl
 
 
 def unedited_warning(changes: Iterable[Change], against: Baseline) -> Iterator[Diagnostic]:
-    """Yields one warning (K407) about all changes that the edits since the revision do not explain; nothing if there is
-    none.
+    """Yields one warning (K407) about all changes that the edits since the revision do not explain, or only in part;
+    nothing if there is none.
     """
     found = [change for change in changes if change.about.origin is not None and change.about.origin is not Origin.EDIT]
     if not found:

@@ -4,7 +4,8 @@ An entry is JSON with `kind`: `begin` and `end` of an apply, `before` and `after
 lease was broken; others (the heartbeats of the lease) are ignored here. An apply without `end` was cut off.
 
 The journal keeps everything for ever, and every client that may produce to its topic may write into it. So an invalid
-entry is left out and reported, and the content of the others is shown, confirmed and judged anew before it is used.
+entry is left out and reported, and the content of the others is shown, confirmed and judged anew before it is used. An
+apply of a newer kodoctl is left out, too, and while it is the latest one, `last` means none.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from kodoctl import __version__
 from kodoctl.documents.json_form import reason, row_of
 from kodoctl.errors import UsageError, error
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Change, action_of
 from kodoctl.plan.history_document import ApplyRow
 from kodoctl.pulsar.values import packed_text
+from kodoctl.text.escaping import one_line
 from kodoctl.topology.names import InvalidNameError, NamespaceName
 from kodoctl.topology.units import LATEST
 
@@ -109,12 +112,19 @@ class _After(_Step):
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Content of a journal: `applies`, oldest first, and `foreign`, the reason as text for each entry that kodoctl did
-    not write.
+    """Content of a journal: `applies`, oldest first, and `foreign`, the reason as text for each entry that is left out:
+    kodoctl did not write it, or a newer one did. `newer`: text about an apply of a newer kodoctl that began after all
+    of `applies`, "" if there is none.
     """
 
     applies: tuple[Applied, ...]
     foreign: tuple[str, ...] = ()
+    newer: str = ""
+
+    @property
+    def latest(self) -> Applied | None:
+        """The latest apply; None if there was none, or if a newer kodoctl carried it out."""
+        return self.applies[-1] if self.applies and not self.newer else None
 
 
 @dataclass(slots=True)
@@ -131,16 +141,32 @@ def read_history(entries: Iterable[Json]) -> History:
     """Every apply in the journal's entries, in the order in which they began there: the lease makes that order the true
     one, while the clocks of the users who applied may differ. Entries of several namespaces about the same apply are
     put together. An entry whose apply has no `begin` before it is ignored, and not `foreign`. Raises nothing for an
-    invalid entry: it becomes a text of `foreign`.
+    invalid entry, or for the `begin` of a newer kodoctl: it becomes a text of `foreign`.
     """
     found: dict[str, _Open] = {}
-    foreign = []
+    foreign, newer = [], ""
     for number, entry in enumerate(entries, 1):
+        known = len(found)
         try:
-            _take(found, entry)
+            if text := _newer_begin(entry):
+                newer = text
+                foreign.append(f"entry {number} is left out: {text}")
+            else:
+                _take(found, entry)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, InvalidNameError) as problem:
             foreign.append(f"entry {number} is none of kodoctl's, and is left out: {reason(problem)}")
-    return History(tuple(_build_applied(name, one) for name, one in found.items()), tuple(foreign))
+        if len(found) > known:
+            newer = ""
+    return History(tuple(_build_applied(name, one) for name, one in found.items()), tuple(foreign), newer)
+
+
+def _newer_begin(entry: Json) -> str:
+    """Text about the `begin` of an apply in a later format than this kodoctl reads; "" for any other entry."""
+    version = entry.get("v")
+    if entry.get("kind") != "begin" or not isinstance(version, int) or version <= FORMAT_VERSION:
+        return ""
+    name, number = one_line(entry.get("apply"), 64), one_line(version, 20)
+    return f"apply {name} is of a newer kodoctl: it has format {number}, this kodoctl ({__version__}) reads {FORMAT_VERSION}"
 
 
 def _take(found: dict[str, _Open], entry: Json) -> None:
@@ -148,7 +174,7 @@ def _take(found: dict[str, _Open], entry: Json) -> None:
     write the entry.
     """
     name, kind = entry.get("apply"), entry.get("kind")
-    if kind == "begin" and entry.get("v") == FORMAT_VERSION:
+    if kind == "begin":
         begin = _Begin.model_validate(entry)
         for place in begin.ledgers:
             NamespaceName.parse(place.rpartition("/")[0])
@@ -196,12 +222,16 @@ def _build_applied(name: str, one: _Open) -> Applied:
     )
 
 
-def find_apply(found: Iterable[Applied], name: str, namespace: str) -> Applied:
+def find_apply(found: History, name: str, namespace: str) -> Applied:
     """The apply with the id `name`, else the only one whose id begins with `name`; the latest if `name` is `last`.
-    `found`: applies, oldest first; `namespace`: its name, for the error. Raises UsageError (K424) if no apply fits, or
-    several.
+    `namespace`: its name, for the error. Raises UsageError (K424) if no apply fits, or several, or if the latest is of
+    a newer kodoctl.
     """
-    known = list(found)
+    known = list(found.applies)
+    if found.newer and (name == "last" or not known):
+        onward = "use the newer one, or name an earlier apply by its id; instead of `apply --resume`, plan again"
+        detail = f"the latest in {namespace}, {found.newer}\n{onward}"
+        raise UsageError(error("K424", "apply not found", detail))
     fitting = known[-1:] if name == "last" else [one for one in known if one.id == name]
     fitting = fitting or [one for one in known if one.id.startswith(name)]
     if len(fitting) == 1:

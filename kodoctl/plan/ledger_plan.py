@@ -53,8 +53,8 @@ def is_held(resource: Resource) -> bool:
 @dataclass(frozen=True)
 class LedgerPlan(Ledger):
     """Ledger entry of one topology after the plan is carried out; without `owned`, which follows from the changes.
-    `replaces`: earlier names, whose entries end; `leaves`: the entry is removed; `partial`: the plan has only some
-    objects of the topology.
+    `replaces`: earlier names, whose entries end; `leaves`: nothing is wanted there any more, so that the entry is
+    removed, unless `partial`; `partial`: the plan has only some objects of the topology.
     """
 
     replaces: Texts = ()  # earlier names, whose entries end with this apply

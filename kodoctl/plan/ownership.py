@@ -79,10 +79,11 @@ def claim(address: Address, found: LiveObject, live: Live, *, asking: str | None
     The marker (a property that names the owner) decides for topics, because the request that creates a topic sets it
     atomically. A topic with a ledger entry but without that owner's marker was created anew by somebody else. The
     marker of a publication decides as well; a publication without one may be an administrator's, so that the ledger
-    decides. A function or package that the ledger lists as created needs the marker, too, while an adopted one has
-    none. A namespace belongs to a topology whose ledger has policies of the namespace, to one that only created it if
-    that is `asking`, else to nobody. The ledger decides for other objects; an intent counts only with a marker.
-    `asking`: the topology that declares a namespace, preferred if several hold it.
+    decides. A function or package that the ledger does not list as adopted needs the marker, too, while an adopted one
+    has none. A namespace belongs to a topology whose ledger has policies of the namespace, to one that only created it
+    if that is `asking`, else to nobody. The ledger decides for other objects (an intent counts only with its owner's
+    marker), and the marker if no ledger lists them. `asking`: the topology that declares a namespace, preferred if
+    several hold it.
     """
     namespace = namespace_of(found.resource)
     ledgers = live.ledgers.get(namespace, {}) if namespace else {}
@@ -129,7 +130,7 @@ class OwnershipRecords:
         self._others = tuple(entry for entry in entries if entry.name not in desired.all_names)
 
     def namespace_keys(self, namespace: NamespaceName) -> frozenset[str]:
-        """Returns the names of the namespace's policies that earlier applies of these topologies set."""
+        """Returns the names of the namespace's policies that earlier applies of our topologies set."""
         entries = [ledger for ledger in self.ours if ledger.namespace == namespace]
         return frozenset(key for ledger in entries for key in ledger.namespace_keys)
 
@@ -140,8 +141,8 @@ class OwnershipRecords:
         return _granted_actions(self.ours, address), _granted_actions(self._others, address)
 
     def lives_here(self, ledger: Ledger) -> str | None:
-        """Returns the present name of a ledger entry's topology, if the topology still lives in that namespace. None:
-        it moved to another namespace, or is destroyed.
+        """Returns the present name of a ledger entry's topology, if a given file still declares it in the entry's
+        namespace. None: it moved to another namespace, or is destroyed.
         """
         return next(
             (
@@ -153,7 +154,9 @@ class OwnershipRecords:
         )
 
     def elsewhere(self) -> dict[str, int]:
-        """Returns the other topologies in these namespaces: name -> number of owned objects in all of them."""
+        """Returns the other topologies, which are not of the given files, that have ledger entries in the namespaces
+        that were read: name -> number of the objects that these entries own together.
+        """
         found: dict[str, int] = {}
         for ledger in self._others:
             found[ledger.name] = found.get(ledger.name, 0) + len(ledger.owned)

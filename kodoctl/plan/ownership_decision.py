@@ -14,8 +14,8 @@ from kodoctl.pulsar.values.ledger import OwnershipKind
 class OwnershipAction(Enum):
     """Action on an object, as ownership alone decides. CREATE makes an absent object; KEEP compares one that is ours;
     ADOPT makes it ours; REFUSE leaves one of another topology alone, with an error; FORGET gives up one that stays;
-    FORGET_LOST removes the ledger entry of one that is absent, or that another topology owns by now; DELETE deletes it;
-    IGNORE does nothing.
+    FORGET_LOST removes the ledger entry of one that is absent, or is no longer ours; DELETE deletes it; IGNORE does
+    nothing.
     """
 
     CREATE = auto()
@@ -31,7 +31,7 @@ class OwnershipAction(Enum):
 @dataclass(frozen=True, slots=True)
 class OwnershipDecision:
     """Result of a decision. `action`: action on the object; `reason`: text that the plan shows, "" for none;
-    `owned_by`: the other topology that owns the object so far, None if no other topology does.
+    `owned_by`: the topology that owns a declared object so far, if it has another name; else None.
     """
 
     action: OwnershipAction
@@ -65,10 +65,10 @@ def decide_undeclared(
     owner: str, holding: OwnershipKind, live: Claim | None, *, forget: bool, destroy: bool
 ) -> OwnershipDecision:
     """Decides on an object that the ledger entry of `owner` lists as `holding`, and that no file declares: DELETE if an
-    apply created it or meant to, or if `destroy`; FORGET if it was adopted, or if `forget`, which wins over `destroy`.
-    If it is absent, or not owned by `owner` any more: FORGET_LOST, or IGNORE if `holding` is an intent. `live`: its
-    present owner, None if the object is absent; `forget`, `destroy`: its address is named for that by a flag or in the
-    file.
+    apply created it or meant to; FORGET if it was adopted, unless `destroy`, which makes that a DELETE. `forget` always
+    makes it FORGET. If it is absent, or not owned by `owner` any more: FORGET_LOST, or IGNORE if `holding` is an
+    intent. `live`: its present owner, None if the object is absent; `forget`, `destroy`: its address is named for that
+    by a flag or in the file.
     """
     match live, holding:
         case None, OwnershipKind.INTENT:

@@ -27,8 +27,9 @@ K429: Final = "not all could be seen"
 
 def drop_unseen(desired: Desired, live: Live) -> tuple[Desired, Live]:
     """Returns (declared side, live side) without the parts that could not be read in the namespaces `live.unseen`:
-    grants, policies of the namespaces, their tenants, and objects of the whole cluster. Ledger entries there are made
-    from the markers of topics, as if an apply had created all objects with a marker.
+    grants, policies of the namespaces, declared tenants of theirs, and objects of the whole cluster whose home is one
+    of them. Ledger entries there are made from the markers of live objects, as if an apply had created each object with
+    a marker.
     """
     bare = {namespace: NamespaceResource(namespace, {}, managed=None) for namespace in live.unseen}
     objects = {
@@ -78,7 +79,9 @@ def unseen_finding(unseen: Iterable[NamespaceName]) -> Iterator[Diagnostic]:
 
 
 def refuse_reduced(plan: Plan, file: str | None = None) -> None:
-    """Raises RefusedError (K430) for a reduced plan. `file`: its plan file, for the error."""
+    """Raises RefusedError (K430) for a reduced plan, which has `unseen` namespaces. `file`: its plan file, for the
+    error.
+    """
     if plan.unseen:
         names = ", ".join(map(str, plan.unseen))
         detail = f"it was made by a role that may not see all of {names}: plan again with one that may"

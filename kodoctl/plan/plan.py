@@ -50,11 +50,12 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Plan:
     """A plan: made once, then shown, stored and carried out as it is. `identity`: the cluster; `environment`: name of
-    the overlay, None for the base; `digest`: that of the files; `owners`: future ledger entries; `unchanged`: number of
-    objects that are as declared; `elsewhere`: other topologies in its namespaces -> number of their objects;
-    `fingerprints`, `ledger_fingerprints`: digests of the live objects and ledger entries that it changes, by which an
-    apply sees that the cluster changed since; `destroying`: the plan of a destroy; `portion`: the part that flags
-    chose, None: all; `reading`: the inventory from which it was made, None for a plan of a file.
+    the overlay, None for the base; `digest`: that of the files (`desired_digest`), "" without files; `owners`: future
+    ledger entries; `unchanged`: number of objects that are as declared; `elsewhere`: other topologies in its namespaces
+    -> number of their objects; `fingerprints`, `ledger_fingerprints`: digests of the live objects and ledger entries
+    that it changes, by which an apply sees that the cluster changed since; `destroying`: True for the plan of a
+    destroy; `portion`: the part that flags chose, None: all; `reading`: the inventory from which it was made, None for
+    a plan of a file.
     """
 
     identity: ClusterIdentity
@@ -194,9 +195,9 @@ def plan_without_files(
 
 
 def desired_digest(desired: Desired) -> str:
-    """SHA-256 of the environment's name, the names that are destroyed, the declared objects with their owners and their
-    ignored and unset policies, and the lists of allowances in the files. Comments, order and consumer settings do not
-    matter.
+    """SHA-256 of the environment's name, the names of topologies to destroy, the declared objects with their owners and
+    their ignored and unset policies, and the lists of allowances in the files. Comments, order and consumer settings do
+    not matter.
     """
     unset = {address: sorted(wanted.unset) for address, wanted in desired.objects.items() if wanted.unset}
     return digest(

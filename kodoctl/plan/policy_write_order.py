@@ -43,8 +43,8 @@ class PolicyWrite:
 
 def write_order(changed: Changed, beneath: Mapping[str, PolicyValue | None], *, by_time: bool) -> list[PolicyWrite]:
     """Returns the writes of one object, in their order. `changed`: policy -> (before, after), None is unset; `beneath`:
-    retention and backlog_quota of the level below, for values that the object does not set; `by_time`: the broker
-    compares their times as well, as it does for topics.
+    retention and backlog_quota that the object inherits (a topic from its namespace), for values that it does not set
+    itself; `by_time`: the broker compares the times of the two as well as their sizes, as it does for topics.
 
     Retention and backlog quota come last. Of these retention comes first if the broker accepts it beside the earlier
     quota, and the quota first if the broker accepts it beside the earlier retention; else the quota is first set to
@@ -105,9 +105,9 @@ def inherited_quota(own: PolicyValue | None, beneath: PolicyValue | None) -> Bac
 
 def intermediate_value(change: PolicyChange) -> PolicyValue | None:
     """The value that a policy of a namespace has while the namespace's topics change; None is unset. A retention, TTL
-    or subscription expiry keeps at least as much as before and after; a backlog quota is the one that refuses less, so
-    that the broker accepts the writes of each topic; `inactive_topic` has its value before. Any other policy has its
-    new value.
+    or subscription expiry keeps at least as much as before and after; a backlog quota is the one of both that refuses
+    fewer retentions (unlimited if neither does in size and time), so that the broker accepts the writes of each topic;
+    `inactive_topic` has its value before. Any other policy has its new value.
     """
     before, after = counting_value(change, after=False), counting_value(change, after=True)
     match before, after:

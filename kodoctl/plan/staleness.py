@@ -52,8 +52,8 @@ class Stale:
 
 def stale_objects(plan: Plan, live: Live) -> Iterator[Stale]:
     """Yields each object that the plan changes and that changed since the plan was made. A Pulsar tenant to be created
-    for a namespace of the plan is not compared, nor a publication that is given up because it is gone, or somebody
-    else's.
+    for a namespace of the plan is not compared, nor a publication or slot that is given up because it is gone, or
+    somebody else's.
     """
     seen: set[Address] = set()
     needed = {f"tenant.{namespace.tenant}" for namespace in plan.namespaces}
@@ -71,9 +71,10 @@ def stale_objects(plan: Plan, live: Live) -> Iterator[Stale]:
 def of_others(plan: Plan, live: Live) -> Iterator[Diagnostic]:
     """Yields an error (K410) for each owner that is no topology of the plan (nobody counts as one, too), whose objects
     the plan changes in a way that it may not. It may adopt an object of nobody or of the owner that the adoption names,
-    update an object of nobody that it adopts, and forget an object of nobody. Grants, schemas, slots and namespaces are
-    not compared. The owner is that of `live`: anybody can seal an edited plan, and the owner of an object may change
-    after a plan was made.
+    update an object of nobody that it adopts, and forget an object of nobody, or one that it found to be gone or
+    another's. An object of the whole cluster that a topology of another namespace owns may only be forgotten. Grants,
+    schemas, slots and namespaces are not compared. The owner is that of `live`: anybody can seal an edited plan, and
+    the owner of an object may change after a plan was made.
     """
     taken: dict[str | None, list[Address]] = {}
     about = {(owner.namespace, name) for owner in plan.owners for name in (owner.name, *owner.replaces)}
@@ -135,8 +136,8 @@ def _without(topic: TopicResource, names: set[str]) -> TopicResource:
 
 
 def staleness(plan: Plan, live: Live) -> tuple[Diagnostic, ...]:
-    """Returns one error (K533) about all objects that changed since the plan, and one for each such ledger entry; () if
-    nothing changed.
+    """Returns one error (K533) about all objects that changed since the plan, and one for each ledger entry that did;
+    () if nothing changed.
     """
     findings = []
     if objects := list(stale_objects(plan, live)):

@@ -112,8 +112,8 @@ def choose(selection: TargetFlags, desired: Desired, live: Live) -> TargetedObje
 
 
 def known_addresses(desired: Desired, live: Live) -> frozenset[Address]:
-    """Addresses that the files declare, or that ledger entries of their topologies list, and the slots of publications
-    among these.
+    """Addresses that the files declare, or that ledger entries of their topologies list, and the slots, if they exist,
+    of publications among these.
     """
     entries = (entry.addresses for entry in live.entries if entry.name in desired.all_names)
     known = frozenset(desired.objects).union(*entries)

@@ -92,8 +92,8 @@ class _Backwards:
 def backwards(applied: Applied, live: Live) -> tuple[tuple[Change, ...], tuple[Diagnostic, ...]]:
     """Returns (changes that undo an apply, findings about changes that it does not undo or not in full). An object that
     changed since is an error (K422), and so is a publication that the apply created; a change that cannot be undone, or
-    was not carried out, is a note (K423). Notes also say what an object that is made again has lost. Dangers are not
-    judged yet.
+    is not known to have been carried out, is a note (K423). Notes also say what an object that is made again has lost.
+    Dangers are not judged yet.
     """
     way = _Backwards(live, f"undoes {applied.id}")
     for change in applied.done:

@@ -62,11 +62,11 @@ class Record(NamedTuple):
 
     `topic` and `id` (`ledger:entry:partition:batch index`) are the position at which the worker received the message;
     `target` and `target_id` are the position at which the message or its successor is stored now ("" unless the event
-    is moved, dead or transferred). `identity` is the same on all hops; `hop`: number of moves before this one. `rule`:
-    name of the rule that decided; `reason`: its text; `error`: redacted error text of the failed run, if the topology
-    asks for error texts. `age`: ms from the first storing of the message until `at`; `slot_time`: ms that handlers ran
-    for it in this lane, 0 if none ran. `number`: counts the records of one `run` (the life of one worker) from 1
-    without a hole.
+    is moved, dead or transferred). `identity` is the same on all hops; `hop`: number of moves of the message before
+    this event. `rule`: name of the rule that decided; `reason`: its text; `error`: redacted error text of the failed
+    run, if the topology asks for error texts. `age`: ms from the first storing of the message until `at`; `slot_time`:
+    ms that handlers ran for it in this lane, 0 if none ran. `number`: counts the records of one `run` (the life of one
+    worker) from 1 without a hole.
     """
 
     run: str
@@ -107,9 +107,9 @@ class BrokenAuditError(ValueError):
 
 
 def encode(records: Sequence[tuple[Any, ...]]) -> Encoded:
-    """Encodes at least one record as one Pulsar message. All records are of one run, with consecutive numbers.
-    Identities, reasons and tenants are cut to 200 characters (MAX_TEXT). A record may be a plain tuple of its fields in
-    their order, which is faster to make.
+    """Encodes at least one record as one Pulsar message. All records must be of one run, with consecutive numbers,
+    which is not checked. Identities, reasons and tenants are cut to 200 characters (MAX_TEXT). A record may be a plain
+    tuple of its fields in their order, which is faster to make.
     """
     first = Record(*records[0])
     of: dict[str, Sequence[Any]] = dict(zip(Record._fields, zip(*records, strict=True), strict=True))

@@ -55,8 +55,8 @@ def algorithm_within(declared: str, payload: bytes | None, size: int, largest: i
 
 
 def fits_compressed(payload: bytes | None, size: int, largest: int) -> bool:
-    """True if a message of `size` bytes with its properties is within the maximum of its topic when its payload is
-    compressed by zlib. False without a payload, which nothing makes smaller.
+    """True if a message of `size` bytes (uncompressed, with its properties) is within the maximum of its topic when its
+    payload is compressed by zlib. False without a payload, which nothing makes smaller.
     """
     if not payload:
         return False

@@ -28,7 +28,8 @@ class JsonPayloadError(ValueError):
 def read_json(data: bytes, real: Callable[[str], float] | None = None) -> Any:
     """Parses a payload into plain Python values. Raises JsonPayloadError for a payload that is no JSON, or is more than
     200 levels deep (MAX_DEPTH), and for NaN, Infinity, a key twice and a number beyond a double. `real`: converts the
-    text of a number with a fraction or an exponent, None: float; exceptions that `real` raises pass through.
+    text of a number with a fraction or an exponent, and checks its size itself; None: float. Exceptions that `real`
+    raises pass through.
     """
     decoder = _decoder(real or _finite) if real or _may_be_huge(data) else _DECODER
     try:

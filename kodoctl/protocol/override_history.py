@@ -38,7 +38,8 @@ class OverrideChange:
 def changes(before: Iterable[Override], after: Iterable[Override], who: str, now: int) -> tuple[OverrideChange, ...]:
     """Compares the orders `before` and `after` a command and returns the changes, at the time `now` (ms since the
     epoch): orders that were taken back, then given ones. An order that replaces another counts as given, and the
-    replaced one not as taken back. `who`: person who takes orders back (a given order names its own author).
+    replaced one not as taken back; `before` must have no expired orders, which would count as taken back. `who`: person
+    who takes orders back (a given order names its own author).
     """
     old, new = tuple(before), tuple(after)
     subjects = {order.concerns for order in new}

@@ -80,8 +80,9 @@ class Override:
 
     @property
     def concerns(self) -> tuple[str, ...]:
-        """Subject of the order: its kind and the lane, tenant or limit that it is about. A later order with the same
-        subject replaces it.
+        """Subject of the order: values that identify what it is about, namely its kind and its lane, tenant, limit or
+        lanes with slots. They leave out what the order says of its subject, such as `to` and `until`. A later order
+        with the same subject replaces this one.
         """
         return (self.what, self.lane, self.tenant, self.limit, self.by, self.within, self.value)
 

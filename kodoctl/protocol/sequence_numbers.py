@@ -34,8 +34,8 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 class BrokenNumberError(ValueError):
-    """The property `kodo-seq` has a value that no producer writes. The text of the exception is that value, cut to 100
-    characters.
+    """The property `kodo-seq` has a value that no producer writes. The text of the exception is that value, or only its
+    void numbers if these are wrong, cut to 100 characters.
     """
 
 

@@ -8,7 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.documents.plan_actions import Action
 from kodoctl.render import plan_words as words
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kodoctl.plan.plan_document import PlanDocument
 
 ORDER = "Order: what is made or changed first, in all clusters; deletes last, once all of that is done everywhere."
+_NOTE: Final = 2_000  # bytes that are kept for the sentence about plans that do not fit
 _SAME = (
     "environment",
     "changes",
@@ -154,18 +155,47 @@ def _without(document: FleetDocument) -> str:
 
 
 def fleet_markdown(document: FleetDocument, targets: Mapping[str, str]) -> str:
-    """Markdown of the plans of several clusters, for one comment: the result of each cluster, the differences, then the
-    plan of each group of clusters, cut to an equal share of the room that is left of LIMIT bytes. `targets`: context ->
-    text that says how its cluster was reached.
+    """Markdown of the plans of several clusters, for one comment of at most LIMIT bytes: the result of each cluster,
+    the differences, then the plan of each group of clusters, cut to an equal share of the room that is left. What does
+    not fit is counted, and contexts whose plan does not fit are named. `targets`: context -> text that says how its
+    cluster was reached.
     """
     groups = _groups(document)
     rows = [f"- {code(member['context'])} {markdown(summary(member))}" for member in document["clusters"]]
-    parts = [f"## {markdown(_head(document))}", "\n".join(rows), *_markdown_rest(document)]
-    room = LIMIT - sum(len(part.encode()) + 2 for part in parts) - 200 * len(document["clusters"])
-    for plans in groups:
-        parts.append(f"## {markdown(_context_names(plans))}")
-        parts.append(plan_markdown(_common(plans), _target_names(plans, targets), limit=room // len(groups)))
+    cut = _fitting(rows, LIMIT // 8, len(rows), "cluster")
+    parts = [f"## {markdown(_head(document))}", "\n".join(cut), *_markdown_rest(document)]
+    room, omitted = LIMIT - sum(map(_size, parts)) - _NOTE, list[str]()
+    for number, plans in enumerate(groups):
+        title = f"## {markdown(_context_names(plans))}"
+        share = room // (len(groups) - number) - _size(title)
+        text = f"{title}\n\n{plan_markdown(_common(plans), _target_names(plans, targets), limit=share)}"
+        if _size(text) <= room:
+            parts.append(text)
+            room -= _size(text)
+        else:
+            omitted += plans
+    if omitted:
+        names = markdown(_context_names(omitted), 100)
+        lead = f"⚠️ **The plans of {many(len(omitted), 'cluster')} could not be shown in a comment ({names})"
+        parts.insert(1, f"{lead}: read the plan file (artifact) before you approve.**")
     return "\n\n".join(parts)
+
+
+def _size(part: str) -> int:
+    """Bytes of a part, with the empty line behind it."""
+    return len(part.encode()) + 2
+
+
+def _fitting(lines: Iterable[str], room: int, total: int, noun: str) -> list[str]:
+    """The first of these lines that fit into `room` bytes, then the number of the others, of `total`."""
+    shown = []
+    for line in lines:
+        room -= _size(line)
+        if room < 0:
+            break
+        shown.append(line)
+    rest = total - len(shown)
+    return [*shown, f"- … and {many(rest, f'more {noun}')}"] if rest else shown
 
 
 def _target_names(contexts: Iterable[str], targets: Mapping[str, str]) -> str:
@@ -173,11 +203,9 @@ def _target_names(contexts: Iterable[str], targets: Mapping[str, str]) -> str:
 
 
 def _markdown_rest(document: FleetDocument) -> Iterator[str]:
-    for member in _unreached_clusters(document):
-        problems = "\n".join(f"{problem['summary']}: {problem['detail']}" for problem in member["problems"])
-        text = markdown(problems.replace("\n", "; "))
-        yield f"**{markdown(member['context'])} not planned**: {text}"
-    if _unreached_clusters(document) and not document["refused"]:
+    unreached = [_unplanned(member) for member in _unreached_clusters(document)]
+    yield from _fitting(unreached, LIMIT // 8, len(unreached), "unplanned cluster")
+    if unreached and not document["refused"]:
         yield markdown(_without(document))
     found = document["differences"]
     if found:
@@ -186,10 +214,16 @@ def _markdown_rest(document: FleetDocument) -> Iterator[str]:
             + "; ".join(f"{markdown(context)} {code(_doing(changes))}" for context, changes in one["clusters"].items())
             for one in found[:MAX_LISTED]
         ]
-        rest = [f"- … and {len(found) - MAX_LISTED} more"] if len(found) > MAX_LISTED else []
-        yield "\n".join(["**Where the clusters differ**", "", *rows, *rest])
+        yield "\n".join(["**Where the clusters differ**", "", *_fitting(rows, LIMIT // 4, len(found), "object")])
     if document["deletes"]:
         yield ORDER
+
+
+def _unplanned(member: FleetMember) -> str:
+    """Markdown of the reason why a cluster has no plan."""
+    problems = "\n".join(f"{problem['summary']}: {problem['detail']}" for problem in member["problems"])
+    text = markdown(problems.replace("\n", "; "))
+    return f"**{markdown(member['context'])} not planned**: {text}"
 
 
 def fleet_html(document: FleetDocument, targets: Mapping[str, str]) -> str:

@@ -99,9 +99,9 @@ def _shared_finding(shared: tuple[tuple[str, str, str], list[ChangeRow]]) -> Fin
 
 def alike(groups: list[_Group]) -> list[list[_Group]]:
     """Lists of groups: 5 (FOLDED_FROM) or more groups whose changes differ only in the name of the topic are one list,
-    at the place of the first; every other group is a list of its own. Groups with dangers are never in a list with
-    others. Groups that delete a topic or a subscription are one list only if there are 100 (DELETIONS_FOLDED_FROM) or
-    more. `groups`: as `group_changes` makes them.
+    at the place of the first; every other group is a list of its own. Groups with dangers, and objects of no topic, are
+    never in a list with others. Groups that delete a topic or a subscription are one list only if there are 100
+    (DELETIONS_FOLDED_FROM) or more. `groups`: as `group_changes` makes them.
     """
     keys = [_key(group, number) for number, group in enumerate(groups)]
     bundles: dict[str, list[_Group]] = {}

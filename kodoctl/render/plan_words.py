@@ -121,8 +121,8 @@ def part_line(document: PlanDocument) -> str:
 
 
 def part_lists(document: PlanDocument) -> list[tuple[str, list[str]]]:
-    """(title, texts) of two lists of objects that no flag names: objects that were taken along, and objects that were
-    held back. Empty lists are left out; [] for a whole plan.
+    """(title, texts) of two lists: objects that no flag names and that were taken along, and objects that were held
+    back because they need one that is left out. Empty lists are left out; [] for a whole plan.
     """
     part = document["part"]
     if part is None:

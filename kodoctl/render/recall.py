@@ -74,9 +74,9 @@ _LISTED: Final = 100  # messages with problems of one kind
 def recall_plan_lines(
     document: AnyRecallPlan, target: str, *, earlier: bool = False, names: Mapping[str, str] = COMMAND_WORDS
 ) -> Iterator[Line]:
-    """Lines of a recall plan; `target`: text that says how the cluster was reached; `earlier`: it is carried out by
-    another command than made it, so that the lines say as of when its ages are; `names`: words for flags and commands
-    in the lines, by the keys of COMMAND_WORDS.
+    """Lines of a recall plan; `target`: text that says how the cluster was reached; `earlier`: an earlier command made
+    the plan, so that a line says when, and that the ages are as of then; `names`: words for flags and commands in the
+    lines, by the keys of COMMAND_WORDS.
     """
     summary = document["summary"]
     lane = document.get("lane", "")
@@ -221,9 +221,10 @@ def _plan_verdict(document: AnyRecallPlan) -> Iterator[Line]:
 def recall_report_lines(
     report: SendReport, action: str, seconds: float, noun: str, names: Mapping[str, str] = COMMAND_WORDS
 ) -> Iterator[Line]:
-    """Lines of the report of a recall plan: of messages with problems the first 100 (_LISTED) of each kind, and the
-    number of the others. `action`: of the plan; `seconds`: duration of the attempt; `noun`: the word for one of its
-    messages; `names`: words for flags and commands in the lines, by the keys of COMMAND_WORDS.
+    """Lines of the report of an attempt to carry out a recall plan: messages with problems, of each problem the first
+    100 (_LISTED) and the number of the others, then counts and the outcome. `action`: of the plan; `seconds`: duration
+    of the attempt; `noun`: the word for one of the plan's messages; `names`: words for flags and commands in the lines,
+    by the keys of COMMAND_WORDS.
     """
     for letters, title in (
         (report.refused, "never taken, still where it was"),
@@ -272,8 +273,8 @@ def _first_lines(texts: list[str], style: str, rest: str) -> Iterator[Line]:
 
 
 def peek_lines(document: PeekDocument, now: int) -> Iterator[Line]:
-    """Lines of messages, one block each, then the counts: those by cause only if more messages matched than are shown.
-    `now`: ms since the epoch.
+    """Lines of messages, one block each; the matches counted by cause, if more messages matched than are shown; then
+    `peek_end`. `now`: ms since the epoch.
     """
     for message in document["messages"]:
         yield from peeked_lines(message, now)
@@ -317,7 +318,9 @@ def _value(message: PeekedMessage, name: str) -> str | None:
 
 
 def peek_end(document: PeekDocument) -> str:
-    """Text about the messages that were read, and those of them that are shown."""
+    """Text with the numbers of messages that were read, that matched, and, if they are fewer, that are shown; and with
+    the number of marks of producers, if there are any.
+    """
     read = f"{many(document['matched'], 'message')} of {document['read']:,} read"
     shown = sum(not any(one["value"] == NOBODY for one in message["control"]) for message in document["messages"])
     more = [f"{shown:,} shown (--limit)"] * (document["matched"] > shown)
@@ -327,8 +330,8 @@ def peek_end(document: PeekDocument) -> str:
 
 
 def recall_list_lines(rows: Sequence[RecallRunRow], namespace: str, ledger: str) -> Iterator[Line]:
-    """Two lines for each run in the recall ledger at the location `ledger`, in the given order; one line that says so
-    if there is no run.
+    """Two lines for each run of `rows`, in the given order. If there is none, one line that says that the recall ledger
+    at the location `ledger` has no run in `namespace`.
     """
     if not rows:
         yield Line(f"The ledger {one_line(ledger)} has no recall, release or discard in {one_line(namespace)}.")
@@ -339,7 +342,7 @@ def recall_list_lines(rows: Sequence[RecallRunRow], namespace: str, ledger: str)
 
 
 def recall_counts(row: RecallRunRow) -> str:
-    """Text about the numbers of messages of a run that are not 0."""
+    """Text about the numbers of messages of a run that are not 0; "" if all are."""
     counts = {
         "sent": row["sent"], "discarded": row["discarded"], "not sent": row["refused"], "unclear": row["unclear"],
         "begun and not ended": row["open"],

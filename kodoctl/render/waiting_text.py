@@ -35,8 +35,8 @@ _WHY: Final = {
 
 
 def waiting_lines(document: WaitingListDocument, target: str, most: int) -> Iterator[Line]:
-    """Lines of two tables for each subscription: its lanes, and at most `most` groups. `target`: text that says how the
-    cluster was reached.
+    """Lines of two tables for each subscription: its lanes, and its groups, if it has some, of which the first `most`
+    are shown and the others counted. `target`: text that says how the cluster was reached.
     """
     yield Line(target, "bold")
     lanes: dict[tuple[str, str], list[WaitingLaneRow]] = {}

@@ -22,8 +22,8 @@ _WATCH: Final = "`kodoctl status --watch` compares after 2 min"
 
 
 class EarlierRates(NamedTuple):
-    """Average rates of a subscription's ready lanes in messages per second, in the minutes before the last two.
-    `rate_handled`: as LaneStatus.rate_handled.
+    """Rates of a subscription's ready lanes in messages per second: averages over earlier readings that are two minutes
+    older than the last one, or more. `rate_handled`: as LaneStatus.rate_handled.
     """
 
     rate_in: float

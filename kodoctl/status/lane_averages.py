@@ -54,8 +54,8 @@ def is_steady(subs: Sequence[Stats], now: int) -> bool:
 
 def average_rates(subs: Sequence[Stats], sent: Sequence[int | None], now: int) -> LaneAverages | None:
     """Averages of a lane until `now` (ms since the epoch). `subs`: the subscription's part of each partition's stats;
-    `sent`: messages that each partition got since the broker loaded it, None: unknown. None if a partition has no
-    consumer, or the broker does not say since when.
+    `sent`: messages that each partition got since the broker loaded it, None: unknown. Returns None if a partition has
+    no consumer, or one whose time of connection is missing or not before `now`, or if there is no partition.
     """
     parts = [_partition(sub, count, now) for sub, count in zip(subs, sent, strict=True)]
     known = [one for one in parts if one is not None]

@@ -11,9 +11,9 @@ from functools import cached_property
 
 @dataclass(frozen=True, slots=True)
 class LaneAverages:
-    """Average rates of a lane in messages per second, since the time `since` (ms since the epoch): since then every
-    partition has a consumer. `rate_in`: into the topic, an upper bound; `rate_acked`: acknowledged by the present
-    consumers, a lower bound. None: unknown.
+    """Average rates of a lane in messages per second: the sum over partitions of the average of each since its oldest
+    present consumer connected. `since`: the latest of these times, in ms since the epoch; `rate_in`: into the topic, an
+    upper bound; `rate_acked`: acknowledged by the present consumers, a lower bound. None: unknown.
     """
 
     since: int
@@ -29,11 +29,11 @@ class LaneStatus:
     `pending`, `blocking` or `dead`; `topic`: local name; `there`: topic and subscription exist. `entries`: number of
     stored entries (batches) of the backlog, without those in which only marks of producers were found; `messages`:
     number of messages in them, None if they were not counted (only --exact counts them);
-    `messages_at_least`: there may be more of them, because the broker stopped counting early;
-    `messages_about`: an estimate of them by the average batch that was delivered, None if none was. `delayed`: number
-    of messages that are not due yet; `unacknowledged`: number of messages that consumers have, below 0 if the broker
-    miscounts, None where it does not count them. `oldest`: publish time of the oldest unacknowledged message in ms
-    since the epoch, None if there is none or it is unknown.
+    `messages_at_least`: there may be more of them, because the broker stopped counting early; `messages_about`: an
+    estimate of them by the average batch that the present consumers got, None if a partition with a backlog has no
+    consumer that got one. `delayed`: number of messages that are not due yet; `unacknowledged`: number of messages that
+    consumers have, below 0 if the broker miscounts, None where it does not count them. `oldest`: publish time of the
+    oldest unacknowledged message in ms since the epoch, None if there is none or it is unknown.
 
     `rate_in`, `rate_out`, `rate_acked`: messages per second of the last minute, into the topic, to this subscription,
     and acknowledged by it, None where the broker does not count that; `steady`: False if a consumer has not been
@@ -41,10 +41,11 @@ class LaneStatus:
     partition has no consumer or the broker does not return them. `delivered`: number of messages that the subscription
     got since the broker loaded the topic, None if it is unknown. `consumers`: the largest number on one partition;
     `blocked`: the largest number on one partition to which the broker sends nothing more, because they have too many
-    unacknowledged messages. `idle`: number of consumers beyond the number of `partitions`, if the broker gives each
-    partition to one consumer (`one_each`). `alone`: one consumer reads all partitions, and others are refused. `slots`:
-    number of handlers at once in one worker, None if that is adaptive. `steered`: property of the subscription with the
-    live orders to its workers, None if there are no live orders.
+    unacknowledged messages. `partitions`: number of partitions that have the subscription, 1 for a plain topic. `idle`:
+    number of consumers beyond that, if the broker gives each partition to one consumer (`one_each`), else 0. `alone`:
+    one consumer reads all partitions, and others are refused. `slots`: number of handlers at once in one worker, None
+    if that is adaptive. `steered`: property of the subscription with the live orders to its workers, None if there are
+    no live orders.
     """
 
     ground: str
@@ -115,7 +116,7 @@ class LaneStatus:
     @property
     def due(self) -> int:
         """Number of messages of the backlog that workers could take now: `waiting` without the delayed ones; 0 if there
-        are as many delayed messages as entries, because a delayed message is an entry of its own.
+        are at least as many delayed messages as entries, because a delayed message is an entry of its own.
         """
         return max(0, self.waiting - self.delayed) if self.entries > self.delayed else 0
 
@@ -167,8 +168,8 @@ class TopologyStatus:
         return groups
 
     def is_unread(self, lane: LaneStatus) -> bool:
-        """True for a lane without consumers, while other lanes of the same subscription have some. False for dead
-        letters, and for a lane that does not exist.
+        """True for a lane without consumers, while another lane of the same subscription, one that workers read, has
+        some. False for dead letters, and for a lane that does not exist.
         """
         return lane.is_read and lane.there and not lane.consumers and lane.reader in self._alive
 
@@ -180,7 +181,7 @@ class TopologyStatus:
 
 @dataclass(frozen=True, slots=True)
 class UnreadTopic:
-    """A topic whose lanes could not be read, and the reason."""
+    """A topic whose lanes could not be read, and the reason. `ground`, `topic`: local names."""
 
     namespace: str
     ground: str
@@ -190,7 +191,9 @@ class UnreadTopic:
 
 @dataclass(frozen=True, slots=True)
 class StatusReading:
-    """Status of one or more topologies at the time `at` (ms since the epoch). `unread`: topics that could not be read."""
+    """Status of one or more topologies. `at`: time when the reading ended, ms since the epoch; `unread`: topics that
+    could not be read.
+    """
 
     at: int
     topologies: tuple[TopologyStatus, ...]

@@ -106,7 +106,7 @@ class StatusCollector(Collector):
         self._state: tuple[StatusReading | None, dict[tuple[str, str], int]] = (None, {})
 
     def update(self, reading: StatusReading) -> None:
-        """Replaces the last reading, and adds its unread topics to the counter of failures."""
+        """Makes `reading` the last one, and adds its unread topics to the counter of failures, by ground topic."""
         failures = Counter(self._state[1])
         for topology in reading.topologies:
             failures.update({(topology.namespace, lane.ground): 0 for lane in topology.lanes})

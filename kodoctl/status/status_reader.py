@@ -32,8 +32,8 @@ def read_status(admin: Admin, expansion: Expansion, *, exact: bool = False) -> t
     not be read, each with the broker's answer). Lanes are in the order of the expansion's topics. `exact`: also counts
     messages, by reading each backlog.
 
-    Sends one GET for each topic, and some for each backlog in a partition of a ready topic, to leave out the marks of
-    producers. Blocks; raises KodoctlError if no broker answers, or a right is missing.
+    Sends one GET for each topic (for a plain one a few), and some for each backlog in a partition of a ready topic, to
+    leave out the marks of producers. Blocks; raises KodoctlError if no broker answers, or a right is missing.
     """
 
     def ask(topic: FamilyTopic) -> _TopicStatus | UnreadTopic:

@@ -58,11 +58,11 @@ def status_lines(
     reading: StatusReading, earlier: Earlier = lambda *_: None, *, everything: bool = False
 ) -> Iterator[Line]:
     """Yields the text of a status: for each topology a table and notes of each subscription, then other readers,
-    replication and missing lanes; then the topics that could not be read; at last a line that says whether backlogs
-    count messages or entries (batches): messages if the reading has exact numbers. `earlier`: returns the rates of a
-    subscription in an earlier reading, given topology and (ground topic, subscription); None: there are none. Of a
-    topology with more than MAX_SHOWN subscriptions only as many have a table, and a line counts the others, unless
-    `everything` is true.
+    replication and missing lanes; then meanings of the lanes with messages, except usual ready ones; topics that could
+    not be read; at last whether backlogs count messages, as in a reading with exact numbers, or entries (batches).
+    `earlier`: returns earlier rates of a subscription, given topology and (ground topic, subscription), or None. Unless
+    `everything` is true, only MAX_SHOWN subscriptions of a topology have a table, the ones that need a person most, and
+    a line counts the others; likewise for other readers and replications.
     """
     exact = any(lane.messages is not None for topology in reading.topologies for lane in topology.lanes)
     for topology in reading.topologies:

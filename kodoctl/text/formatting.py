@@ -114,7 +114,7 @@ def many(number: int, noun: str, plural: str = "") -> str:
 
 
 def entries_text(number: int) -> str:
-    """A count of stored entries, each of which is a message or a batch of messages, in words that users know."""
+    """A count of stored entries, each of which is a message or a batch of messages: `2 messages or batches`."""
     return many(number, "message or batch", "messages or batches")
 
 

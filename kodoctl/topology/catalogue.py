@@ -31,7 +31,8 @@ _WAITS: Final = ("retrying", "pending", "blocking", "backup")
 def catalogue_document(expansions: Iterable[Expansion], environment: str | None) -> Json:
     """The document of a catalogue: `environment` (`base` if None), and `topologies`, sorted by name and file.
 
-    An origin is a place (`file`, `line`, `column`), or `derived` with the reason, as in `kodoctl expand --explain`.
+    The origin of a value in it is a place (`file`, `line`, `column`), or `derived` with the reason, as with the flag
+    `--explain` of `kodoctl expand`.
     """
     everything = sorted(expansions, key=lambda one: (one.name, one.topology.source.name))
     namespaces = dict(_namespaces(everything))

@@ -17,9 +17,9 @@ _ELSEWHERE: Final = {"version", "environments", "allow_destroy", "forget"}
 def with_changes(document: Json, now: Sequence[Expansion], then: Sequence[Expansion], ref: str, commit: str) -> Json:
     """Returns the document of a catalogue with two keys more. `changes` of each topology: a list of [path, before,
     after], None on the side that lacks the key; None for a topology that is new. `against` of the document: `ref`,
-    `commit` (its hash) and `removed`, the topologies that are gone since. `now`, `then`: the topologies of the
-    document, and at the git revision `ref`. A topology is the same as an earlier one with its name, or with a name in
-    its `formerly`.
+    `commit` (its hash) and `removed`, name and file of each topology that is gone since. `now`: the topologies of the
+    document; `then`: the topologies at the git revision `ref`. A topology is the same as the earlier one with its name,
+    else as one with a name in its `formerly`.
     """
     earlier = {one.name: one for one in then}
     by_file = {one.topology.source.name: one for one in now}

@@ -70,8 +70,8 @@ if TYPE_CHECKING:
 class FamilyTopic:
     """A topic that a file stands for. `level` is None for dead letters and audit, `state` for audit, `subscription` for
     ready topics; `layers`: policies in the order of merging; `ignore`: policies that kodoctl leaves alone; `unset`:
-    policies that the file sets to `inherit` and that kodoctl removes from the topic therefore, although it manages them
-    only where a file names them.
+    policies that kodoctl removes from the topic because the file sets them to `inherit`; it would leave them as they
+    are if the file did not name them.
     """
 
     resource: TopicResource

@@ -34,9 +34,9 @@ class FlowKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FlowNode:
-    """A node of the flow. `file`: the topology file of the node, "" for a topic that no file declares; `ground`: the
-    ground topic that a subscription reads, "" for other kinds; `name`: as in the file, of a table `SOURCE: TABLE`, of a
-    topic that no file declares its full name without `persistent://`.
+    """A node of the flow. `file`: the topology file that declares it (a role in two files is two nodes), "" for a topic
+    that no file declares; `ground`: the ground topic that a subscription reads, "" for other kinds; `name`: as in the
+    file, of a table `SOURCE: TABLE`, of a topic that no file declares its full name without `persistent://`.
     """
 
     kind: FlowKind

@@ -118,13 +118,14 @@ def hidden_names(settings: Any, above: str = "") -> Iterator[str]:
 
 
 def is_secret_name(name: str) -> bool:
-    """True if the name of a setting says that its value is secret."""
+    """True if the name of a setting says that its value is secret: it contains "password", "token" or the like."""
     return _SECRET.search(name) is not None
 
 
 def without_secrets(value: Any, name: str = "") -> Any:
-    """Returns settings with `(not shown)` (HIDDEN) in place of each value, at any depth, whose name says that it is
-    secret. `name`: name of the setting whose value is given, "" for the settings as a whole.
+    """Returns settings with `(not shown)` (HIDDEN) in place of each value except None, at any depth, whose name says
+    that it is secret (`is_secret_name`). `name`: name of the setting whose value is given, "" for the settings as a
+    whole.
     """
     if value is not None and is_secret_name(name):
         return HIDDEN

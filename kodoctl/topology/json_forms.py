@@ -34,7 +34,9 @@ class FormOf:
 
 
 class DescribedBy:
-    """Annotation of a field: the type `cls` describes its JSON in a schema; reading and writing leave it unchanged."""
+    """Annotation of a field: the type `cls` describes its JSON in a schema. The field is read and written by its own
+    type.
+    """
 
     def __init__(self, cls: Any) -> None:
         self.cls = cls

@@ -12,9 +12,11 @@ from pathlib import Path
 
 def repository_root(folder: Path) -> Path | None:
     """The nearest folder with a `.git`, at or above `folder`: the root of a checkout, a linked worktree or a submodule;
-    None if there is none. `folder`: an absolute path, because nothing above a relative one is looked at.
+    None if there is none. `folder`, if relative, is relative to the working folder. The result is an absolute path
+    without `..`: a link to another place does not choose the repository.
     """
-    return next((one for one in (folder, *folder.parents) if lexists(one / ".git")), None)
+    here = Path(normpath(folder.absolute()))
+    return next((one for one in (here, *here.parents) if lexists(one / ".git")), None)
 
 
 def why_outside_repository(folder: Path, path: Path) -> str | None:
@@ -22,8 +24,7 @@ def why_outside_repository(folder: Path, path: Path) -> str | None:
     links followed. None if it may be read, as any path may if `folder` is in no repository. `path` is joined with
     `folder` already; both, if relative, are relative to the working folder. Looks for `.git` on disk.
     """
-    here = Path(normpath(Path.cwd() / folder))  # as it is named: a link to another place does not choose the repository
-    top = repository_root(here)
+    top = repository_root(folder)
     if top is None or Path(realpath(path)).is_relative_to(realpath(top)):
         return None
     return f"it lies outside of the repository {top}, links followed, and is not read: keep it where it is reviewed"

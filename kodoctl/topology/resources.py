@@ -53,7 +53,7 @@ class TenantResource:
 
 @dataclass(frozen=True)
 class ClusterResource:
-    """A Pulsar cluster that the brokers know by name. An address that a file leaves out is "", and stays as it is on
+    """A Pulsar cluster that the brokers know by name. A URL that a file leaves out is "", and stays as it is on
     Pulsar. `settings`: further settings by Pulsar's names; those that a file leaves out stay as they are. `home`: as
     for `TenantResource`.
     """
@@ -341,8 +341,8 @@ class PackageResource:
         return f"{self.type}://{self.namespace}/{self.name}@{self.version}"
 
     def is_used_by(self, function: FunctionResource) -> bool:
-        """True if a function or connector names this version, or the package without a version; False if its package
-        is not known.
+        """True if a function or connector names this version, or the package without a version; False if the package
+        of the function is not known ("").
         """
         return function.package in (self.url, self.url.rpartition("@")[0])
 

@@ -42,13 +42,18 @@ class RoutePoint:
         waiting = self.moment not in (RouteMoment.DISPATCH, RouteMoment.BACKUP)
         return State(self.moment.value) if waiting else State.READY
 
-    def after(self, level: Level) -> RoutePoint:
-        """The point at which routes are evaluated next, after a route at this point sent a message to `level`. At
-        dispatch: that level at dispatch, at once. Otherwise: the end of the wait there, in the same state, or `backup`
-        if it is a backup level.
+    def after(self, level: Level, known: Iterable[RoutePoint]) -> list[RoutePoint]:
+        """The points at which routes may be evaluated next, after a route at this point sent a message to `level`. At
+        dispatch: that level at dispatch, at once. Otherwise the message is handled there, and if that fails: `backup`
+        in a backup level, else the end of a wait in the same state. A message that comes out of a backup level may wait
+        in any state: then these are the points of `level`, among all points of the subscription (`known`), at the end
+        of a wait.
         """
-        waits_in_backup = level.is_backup and self.moment is not RouteMoment.DISPATCH
-        return RoutePoint(level, RouteMoment.BACKUP if waits_in_backup else self.moment)
+        if level.is_backup and self.moment is not RouteMoment.DISPATCH:
+            return [RoutePoint(level, RouteMoment.BACKUP)]
+        if self.moment is RouteMoment.BACKUP:
+            return [one for one in known if one.level is level and one.moment is not RouteMoment.DISPATCH]
+        return [RoutePoint(level, self.moment)]
 
 
 def points(ground: GroundTopic, subscription: Subscription) -> list[RoutePoint]:
@@ -72,9 +77,9 @@ def may_take(route: Route, point: RoutePoint) -> bool:
 
 def circle(routes: Sequence[Route], where: Iterable[RoutePoint]) -> tuple[list[int], list[Level]] | None:
     """(indices of its routes, levels) of the first circle in which routes send a message; None if none is found. The
-    levels begin and end with the same one. `where`: points at which a message may begin. The search assumes that one or
-    two routes match wherever the lane does not exclude that, and all others only where the lane makes them match.
-    Raises ConditionError for a condition that cannot be parsed.
+    levels begin and end with the same one. `where`: all points of the subscription, at each of which a message may
+    begin. The search assumes that one or two routes match wherever the lane does not exclude that, and all others only
+    where the lane makes them match. Raises ConditionError for a condition that cannot be parsed.
     """
     starts = list(where)
     chosen = [(index,) for index in range(len(routes))]
@@ -83,20 +88,26 @@ def circle(routes: Sequence[Route], where: Iterable[RoutePoint]) -> tuple[list[i
     ]
     for some in [*chosen, *pairs]:
         for start in starts:
-            if (found := _round(routes, frozenset(some), start)) is not None:
+            if (found := _round(routes, frozenset(some), starts, start)) is not None:
                 return found
     return None
 
 
-def _round(routes: Sequence[Route], holding: frozenset[int], start: RoutePoint) -> tuple[list[int], list[Level]] | None:
-    levels, followed, point = [start.level], [], start
-    while (index := _first(routes, holding, point)) is not None and (to := routes[index].to) is not point.level:
-        followed.append(index)
-        if to in levels:
-            first = levels.index(to)
-            return sorted(followed[first:]), [*levels[first:], to]
-        levels.append(to)
-        point = point.after(to)
+def _round(
+    routes: Sequence[Route], holding: frozenset[int], known: Sequence[RoutePoint], start: RoutePoint
+) -> tuple[list[int], list[Level]] | None:
+    ways: list[tuple[list[RoutePoint], list[int]]] = [([start], [])]
+    while ways:
+        passed, followed = ways.pop()
+        point = passed[-1]
+        if (index := _first(routes, holding, point)) is None or (to := routes[index].to) is point.level:
+            continue
+        followed = [*followed, index]
+        for following in point.after(to, known):
+            if following in passed:
+                first = passed.index(following)
+                return sorted(followed[first:]), [*(one.level for one in passed[first:]), to]
+            ways.append(([*passed, following], followed))
     return None
 
 

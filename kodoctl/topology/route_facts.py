@@ -47,14 +47,14 @@ class RouteFacts:
     reason: str | None = None
 
     def read_property(self, name: str) -> str | None:
-        """Value of a property; None if the message has none of that name. Raises UnreadableFactError for a longer value
-        than 1,024 characters (MAX_TEXT).
+        """Value of a property; None if the message has none of that name. Raises UnreadableFactError if the value has
+        more than 1,024 characters (MAX_TEXT).
         """
         return _check_length(name, self.properties.get(name))
 
     def fact(self, name: str) -> Value | None:
-        """Value of the fact `name`, a key of ROUTE_FACTS; None is NULL. Raises UnreadableFactError for a longer text
-        than 1,024 characters (MAX_TEXT).
+        """Value of the fact `name`, a key of ROUTE_FACTS; None is NULL. Raises UnreadableFactError if the value is a
+        text of more than 1,024 characters (MAX_TEXT).
         """
         found = ROUTE_FACTS[name].read(self)
         return _check_length(name, found) if isinstance(found, str) else found

@@ -41,8 +41,10 @@ class _UnsafeError(ValueError):
 @lru_cache(maxsize=256)  # a file is read for each environment, and again when it changes
 def pattern_problem(pattern: str) -> str:
     """Reason why a regular expression is refused, as a sentence without its subject; "" if it is safe. Refused are
-    expressions that are too long or not valid, that can match no character at all, that look ahead or behind or refer
-    back to a group, or whose search in a text could take very long.
+    expressions that are too long or not valid, of which Python warns, that can match an empty text, that look ahead
+    (they may look behind), that refer to a group, or that change flags after their beginning. So are those whose search
+    in a text could take very long: a repetition repeats what may match nothing, or what may also follow it; or
+    alternatives begin alike, any in a repetition, or too many elsewhere.
     """
     if len(pattern) > MAX_PATTERN:
         return f"has {len(pattern)} characters, {MAX_PATTERN} are allowed"

@@ -62,8 +62,8 @@ class LaneFacts:
 class LetterRequest:
     """Request for a plan on messages of a lane. `topology`: name of the topology; `topic`: the lane's topic without
     tenant and namespace; `where`: condition; `to`: level or lane, "" for the usual one; `limit`: most messages of the
-    plan, 10,000 by default; `because`: reason for the record, "" for none; `again`: also messages that were recalled or
-    processed before.
+    plan, 10,000 by default; `because`: reason for the record, "" for none; `again`: also dead letters that were
+    recalled before, or whose message was processed.
     """
 
     topology: str
@@ -219,7 +219,9 @@ ORDER_WORDS: Final = {
 
 
 def order_fields(order: Override) -> dict[str, str]:
-    """Fields, by name, of a form that takes an order back (`OrderRequest.of`); without those that are empty."""
+    """Fields, by name, of a form that takes an order back (`OrderRequest.of`); without empty ones, and without those
+    that name the subscription (`OrderRequest.place`).
+    """
     values = {name: getattr(order, name) for name in _DETAILS}
     return {"what": order.what.value, "back": "yes", **{name: value for name, value in values.items() if value}}
 

@@ -166,7 +166,7 @@ class ActionPages:
         return self._page("action_orders.html.j2", values)
 
     def applies(self, request: Request) -> Response:
-        """Page with the last 20 applies of a topology, newest first, to take one of them back."""
+        """Page with the last 20 applies of a topology's namespace, newest first, to take one of them back."""
         topology = request.query_params.get("topology", "")
         found = [*reversed(self._maker.applies(topology))][:_APPLIES]
         values = {"topology": topology, "applies": found, "chosen": request.query_params.get("id", "")}

@@ -239,7 +239,7 @@ class ActionDesk:
         return found
 
     def token(self, action: PlannedAction) -> str:
-        """Secret of the forms that act on the plan of an action as it is now. It is another one after each attempt."""
+        """Secret of the forms that act on the plan of an action as it is now. It changes when an attempt begins."""
         return self._token(action, action.attempt)
 
     def check_form(self, token: str) -> None:
@@ -263,8 +263,9 @@ class ActionDesk:
 
     def carry_out(self, name: str, token: str, confirmation: Confirmation) -> PlannedAction:
         """Begins to carry out the plan of an action on a thread of its own, and returns the action at once; does
-        nothing if the form was sent before. Raises UsageError (K038) for an unknown action, RefusedError (K039) for a
-        form that is not of this plan, LockedError (K037) as `plan` does, and the errors of the confirmation.
+        nothing else if the form was sent before or the action is not open. Raises UsageError (K038) for an unknown
+        action, RefusedError (K039) for a form that is not of this plan, LockedError (K037) as `plan` does, and the
+        errors of the confirmation.
         """
         with self._lock:
             action = self._known(name)

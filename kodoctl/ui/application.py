@@ -108,7 +108,7 @@ class ConsoleData:
     is protected; `words`: words of command lines on the pages; `read_status`: reads all lanes; `read_audit`: returns
     the sentence about the last audit; `read_facts`: returns at once the facts beside the lanes that were read so far,
     and begins to read changed ones; `messages`, `plans`: read messages, history and drift; `defect`: makes a finding of
-    an unexpected exception. All but `read_facts` and `defect` block, and raise KodoctlError.
+    an unexpected exception. All but `read_facts` and `defect` block, and may raise KodoctlError.
     """
 
     target: str

@@ -57,8 +57,9 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class AuditedTopology:
-    """A topology of the console. `topics`: full names of its topics; `document`: name of the file for its audit;
-    `unrecorded`: (ground topic / subscription, place in the file) of the subscriptions whose workers record too little.
+    """A topology of the console. `topics`: full names of its topics; `document`: path of the file for its audit, quoted
+    for a shell; `unrecorded`: (ground topic / subscription, place in the file) of the subscriptions whose workers
+    record too little for an audit.
     """
 
     name: str

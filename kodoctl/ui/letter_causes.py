@@ -128,7 +128,9 @@ class LetterCauses:
     oldest: int | None = None
 
     def is_of(self, entries: int, oldest: int | None) -> bool:
-        """True unless the lane's figures differ from those when it was read: a next attempt may then be over."""
+        """True unless the lane's figures differ from those when it was read: a next attempt may then be over. True if
+        the figures were not known when it was read.
+        """
         return self.entries is None or (self.entries, self.oldest) == (entries, oldest)
 
 
@@ -277,9 +279,9 @@ def tenant_share(found: LetterCauses, by: str) -> tuple[str, str] | None:
 
 def wait_text(found: LetterCauses, now: int, limit: str, *, is_current: bool = True) -> str:
     """Text that says why the messages of a lane wait: the most frequent cause with its tenants, the tries that were
-    made, and the time of the next one. "" if none of these is known. `now`: ms since the epoch; `limit`: words for the
-    limit of the file that holds the messages back, "" for none; `is_current`: the lane has not changed since it was
-    read.
+    made (if `failing` is a single group), and the time of the next one. "" if none of these is known. `now`: ms since
+    the epoch; `limit`: words for the limit of the file that holds the messages back, "" for none; `is_current`: the
+    lane has not changed since it was read.
     """
     parts = []
     if found.causes:

@@ -30,7 +30,9 @@ class NamespaceHistory:
 
 @dataclass(frozen=True, slots=True)
 class DriftReading:
-    """Drift of all topologies of the command, read at `at` (ms since the epoch)."""
+    """Drift of all topologies of the command, read at `at` (ms since the epoch). `target`: text that says how the
+    cluster was reached.
+    """
 
     at: int
     document: DriftDocument
@@ -74,7 +76,9 @@ def stopped_apply(topology: str, namespace: str, applies: Sequence[ApplyRow], ho
 
 
 def apply_views(applies: Sequence[ApplyRow]) -> list[tuple[list[Line], list[Line]]]:
-    """(summary, text with its changes) of each apply as `kodoctl history` prints them, the newest first."""
+    """(summary, the other lines, with its changes) of each apply as `kodoctl history` prints them, the newest first.
+    `applies`: oldest first.
+    """
     heads = [list(apply_head(one)) for one in applies]
     wholes = [list(apply_lines(one)) for one in applies]
     return [(head, whole[len(head) + 1 :]) for head, whole in zip(heads, wholes, strict=True)][::-1]

@@ -35,9 +35,9 @@ def lane_key(topology: str, lane: LaneStatus) -> LaneKey:
 class RatePoint(NamedTuple):
     """Rates of a subscription's ready lanes in messages per second, at the time `at` (ms since the epoch). `into`:
     published to them; `out`: delivered by the broker; `handled`: handled by workers, as LaneStatus.rate_handled;
-    `waiting`: messages that are due in lanes with workers, 0 if that is unknown; `delivered`: messages that these lanes
-    delivered since the broker loaded them, None: unknown; `topics`: those of the lanes that were read, None if a rate
-    is not steady.
+    `waiting`: messages that are due in lanes with workers, 0 if that is unknown; `delivered`: messages that the ready
+    lanes delivered since the broker loaded them, None: unknown; `topics`: those of the ready lanes that were read, None
+    if a rate is not steady.
     """
 
     at: int

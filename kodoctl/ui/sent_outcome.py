@@ -49,7 +49,7 @@ class SentOutcome:
 
     @property
     def handled(self) -> int:
-        """Number of followed messages that are in no lane any more; 0 unless all lanes were read."""
+        """Number of followed messages that are in no lane any more; 0 unless `complete`."""
         return max(0, self.followed - sum(self.places.values())) if self.complete else 0
 
     @property

@@ -10,6 +10,7 @@ import pulsar
 import pytest
 from kodo_consumer import Consumer, Message
 
+from kodoctl.pulsar.connection import credentials
 from kodoctl.pulsar.connection.client_options import create_client
 from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.pulsar.connection.credentials import OAuth2, Tls
@@ -315,6 +316,22 @@ def test_the_binary_port_is_held_to_its_name_as_well(guarded: Guarded) -> None:
     with pytest.raises(pulsar.PulsarException):
         client.get_topic_partitions("persistent://public/default/x")
     client.close()
+
+
+def test_an_authority_of_the_system_is_trusted_on_the_binary_port_as_well(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client library looks at certifi's alone, where nobody names a file."""
+    closed = guarded.broker
+    assert isinstance(closed, Closed)
+    monkeypatch.setenv("SSL_CERT_FILE", str(closed.certificates / "ca.pem"))
+    monkeypatch.setenv("SSL_CERT_DIR", str(closed.certificates / "none"))
+    credentials._system_authorities.cache_clear()
+    client = create_client(Connection(closed.admin_tls, closed.broker_tls, Secret(closed.tokens["applier"])))
+    with pytest.raises(pulsar.TopicNotFound):  # so the broker answered
+        client.get_topic_partitions("persistent://public/default/nobody-made-me")
+    client.close()
+    credentials._system_authorities.cache_clear()
 
 
 def test_tokens_of_an_issuer_are_fetched_once_and_renewed_when_they_end_early(

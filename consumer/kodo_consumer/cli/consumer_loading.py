@@ -52,7 +52,8 @@ class ConsumerChoice:
     ) -> ConsumerChoice:
         """Choice by the arguments of a command line: with `handlers`, `targets` is the topology file, and handlers,
         topics and subscriptions belong together by their order (one topic counts for all; a single handler needs no
-        topic and no subscription); without, `targets` are consumers. Raises UsageError.
+        topic and no subscription); without, `targets` are consumers. Raises UsageError if the arguments do not fit
+        together.
         """
         count = len(handlers) or len(targets)
         if len(lanes) not in (0, 1, count):

@@ -81,8 +81,9 @@ class SendOutcome(NamedTuple):
 def encode_messages(
     target: SendTarget, typed: Sequence[TypedMessage], arguments: MessageArguments
 ) -> tuple[list[EncodedMessage], list[tuple[int, Diagnostic]]]:
-    """Encodes messages for a topic. Returns them, and findings about all that the topic does not allow, each with its
-    line (0: about all messages). On an Avro topic the payloads are JSON values of its schema.
+    """Encodes messages for a topic. Returns the messages whose payloads it allows, and findings about all that it does
+    not allow, each with its line (0: about the arguments of all messages). On an Avro topic the payloads are JSON
+    values of its schema.
     """
     form = validator_of(target)
     messages: list[EncodedMessage] = []

@@ -107,7 +107,7 @@ class Search:
         self._records: dict[tuple[str, int], Record] = {}
 
     def message(self, seen: FoundMessage) -> None:
-        """Takes a message of a topic of the family, and keeps it if it has one of the names."""
+        """Takes a message of a searched topic that is no audit topic, and keeps it if it has one of the names."""
         self.looked_at += 1
         properties = seen.properties
         known = {seen.id, properties.get(names.ID), properties.get(names.ORIGIN_ID)} - {None, ""}
@@ -141,8 +141,8 @@ class Search:
 
     def hops(self) -> list[Hop]:
         """Hops of the message in the order of their times, from stored messages and from audit records. Between two
-        recalls the hops are in the order of their hop numbers, which begin anew with each recall: clocks of workers may
-        differ.
+        recalls or releases, the hops are in the order of their hop numbers instead, because the clocks of workers may
+        differ. The numbers begin anew with each recall.
         """
         # a record of an end replaces that of the same message in the inbox
         in_order = sorted(self._records.values(), key=lambda record: record.event is not Event.STORED)

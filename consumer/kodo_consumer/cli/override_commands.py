@@ -132,7 +132,7 @@ def concurrency(
 
     A worker gives them at most --max slots, and keeps --min for them.
 
-    What is not given stays as the file says. Refused if the slots of the file and of all orders cannot hold together.
+    What is not given stays as the file says. Refused if the slots of the file and of all orders contradict each other.
     """
     from kodo_consumer.cli.slot_check import check_slots
     from kodoctl.protocol.slot_bounds import SlotBounds

@@ -70,9 +70,9 @@ def parse_event_time(text: str) -> int:
 
 
 def findings_by_line(findings: Iterable[tuple[int, Diagnostic]]) -> list[Diagnostic]:
-    """Each different finding once, in the order in which they first come; its detail then begins with the lines that it
-    is about. `findings`: findings, each with its line, ascending for equal ones; 0: a finding about no line, which
-    stays as it is.
+    """Merges equal findings: returns each once, in the order in which they first come, with the numbers of all its
+    lines at the beginning of its detail. `findings`: (number of a line, finding); the numbers of equal findings must
+    ascend. A finding with the number 0 is about no line, and its detail stays as it is.
     """
     lines: dict[Diagnostic, list[int]] = {}
     for line, finding in findings:

@@ -46,7 +46,7 @@ class WorkerCommand:
 def run_group(asked: WorkerCommand, workers: int, *, reloads: bool = False) -> int:
     """Runs a group of `workers` processes, waits for their end, and returns the exit code. `reloads`: they start anew
     when a file of the program changes. Raises KodoctlError if the subscriptions or settings do not allow several
-    processes; with `reloads` this shows in the processes alone.
+    processes; with `reloads` this is not checked here.
     """
     if workers > 1 and not reloads and (findings := list(_findings(asked, workers))):
         raise UsageError(*findings)

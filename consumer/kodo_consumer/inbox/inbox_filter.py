@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class InboxStatus(StrEnum):
-    """Status of a row: the first three are to do, the others are done."""
+    """Status of a row: WAITING, CLAIMED and DISCARDING are to do, the others are done."""
 
     WAITING = "waiting"
     CLAIMED = "claimed"  # by a worker: its handler runs, or it is next there

@@ -73,7 +73,7 @@ class InboxLane:
 
     @property
     def disconnected_topics(self) -> Sequence[str]:
-        """Topics without a connection: see LaneReader."""
+        """Texts about topics of which no messages can come now: see LaneReader."""
         return self.reader.disconnected_topics
 
     def long_connected(self, seconds: float) -> frozenset[str]:
@@ -108,8 +108,8 @@ class InboxLane:
         self.reader.reconnect(wait, away, partition)
 
     def leave(self, wait: float) -> None:
-        """Leaves the topic in `wait` seconds, until `join`, and claims no more rows. The claims of this lane are not
-        renewed: after they lapse, any worker can claim the rows that this worker dropped.
+        """Claims no more rows from now on, and leaves the topic in `wait` seconds, both until `join`. Its claims are no
+        longer renewed: after they lapse, any worker can claim the rows that this worker dropped.
         """
         self.is_away, self.claim = True, next(self._claims)
         self.reader.leave(wait)
@@ -121,7 +121,7 @@ class InboxLane:
         self.resume()
 
     def stop(self) -> None:
-        """Ends receiving and claiming; rows are still marked as done until `close`."""
+        """Ends receiving and claiming; rows are still marked as done, by the InboxBroker until it is closed."""
         self.is_stopped = True
         self.reader.stop()
 

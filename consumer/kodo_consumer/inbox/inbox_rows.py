@@ -110,8 +110,8 @@ class InboxRows:
             return [dict(row) for row in connection.execute(statement).mappings()]
 
     def retry(self, chosen: InboxFilter, *, limit: int) -> int:
-        """Makes at most `limit` rows waiting again that are done or to be discarded; without a status or an id only
-        those that no handler has done: dead and discarded ones. Returns the number of changed rows.
+        """Makes at most `limit` chosen rows waiting again that are done or to be discarded; if `chosen` has no status
+        and no id, only rows that are dead, discarded or to be discarded. Returns the number of changed rows.
         """
         again = or_(_C.done_at.is_not(None), _C.outcome != "")
         usual = again if chosen.ids or chosen.statuses else _status().in_([one.value for one in UNHANDLED])

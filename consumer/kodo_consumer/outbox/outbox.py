@@ -91,7 +91,10 @@ class Outbox:
     @classmethod
     def load(cls, path: str | Path, *, app: str = "", **place: Unpack[ConnectionOptions]) -> Outbox:
         """Returns an outbox that refuses messages which the topology file does not allow; later changes of the file do
-        not count. Opens no connection. Raises KodoctlError for a wrong file.
+        not count. Opens no connection. `app`: name of the writing application, which its rows carry. `place`: options
+        as in ConnectionOptions, of which only those count that choose the environment: rows are for the environment
+        `env` of the file; without this option for that of KODOCTL_ENV, else of the context; if none is named anywhere,
+        for any. Raises KodoctlError for a wrong file, options or settings.
         """
         with ReadableErrors(path) as readable:
             surroundings = Environment.of(**place)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -127,12 +127,14 @@ class OutboxStore:
         resting: Collection[str] = (),
         only: str | None = None,
         ordered: Collection[str] = (),
-    ) -> list[Row]:
-        """Claims up to `limit` rows that are due, for `lasts` ms, and returns them; rows whose earlier claim has ended
-        are due, too. `resting`: topics whose rows are left out; `only`: topic whose rows alone are claimed; None: any.
+    ) -> Iterator[list[Row]]:
+        """Claims up to `limit` rows that are due, for `lasts` ms, and yields them, those of each transaction when it is
+        committed: an error later on does not lose them. Rows whose earlier claim has ended are due, too. `resting`:
+        topics whose rows are left out; `only`: topic whose rows alone are claimed; None: any.
 
-        In `ordered` topics the first unsent row of a key is claimed, and with it the next rows of the key, unless one
-        of them waits for its next try. So only one relay at a time has rows of a key.
+        In `ordered` topics the first due row of a key is claimed, if no earlier one is claimed or waits for its next
+        try, and with it the next due rows of the key, unless one of the key waits for its next try. So only one relay
+        at a time has rows of a key.
         """
         c = TABLE.c
         with self._engine.begin() as connection:
@@ -145,12 +147,13 @@ class OutboxStore:
             keyed = and_(c.topic.in_(sorted(ordered)), c.key != "")
             first = and_(due, or_(not_(keyed), not_(_earlier(now)))) if ordered else due
             rows = self._take(connection, first, limit, now + lasts)
+        yield rows
         heads = {(row.topic, row.key) for row in rows if not row.problem and row.key and row.topic in ordered}
         if heads and len(rows) < limit and (free := heads - self._with_gaps(heads, now)):
             behind = and_(due, c.status == RowStatus.TO_SEND, tuple_(c.topic, c.key).in_(sorted(free)))
             with self._engine.begin() as connection:
-                rows += self._take(connection, behind, limit - len(rows), now + lasts, c.created_at, c.id)
-        return rows
+                more = self._take(connection, behind, limit - len(rows), now + lasts, c.created_at, c.id)
+            yield more
 
     def settle(self, verdicts: Sequence[RowResult]) -> int:
         """Writes the new states of claimed rows. Returns the number of rows that were not written, because another
@@ -269,9 +272,9 @@ class OutboxStore:
             return [dict(row._mapping) for row in connection.execute(statement)]  # noqa: SLF001  # SQLAlchemy's own name
 
     def push(self, chosen: RowFilter, *, limit: int, spacing: float = 0.0) -> int:
-        """Makes at most `limit` unsent and failed rows due again, in the order of their ids and with fresh counters:
-        the first now, each next one `spacing` ms later. Rows that a relay has claimed and sent rows stay unchanged.
-        Returns the number of changed rows.
+        """Makes at most `limit` rows due again that are to be sent, held or failed, in the order of their ids and with
+        `retry_count` 0: the first now, each next one `spacing` ms later. Sent rows, and rows that a relay has claimed,
+        stay unchanged. Returns the number of changed rows.
         """
         ours = and_(_among(chosen), TABLE.c.status.in_([RowStatus.TO_SEND, RowStatus.FAILED]))
         from_now = self._now() + bindparam("delay", type_=BigInteger)

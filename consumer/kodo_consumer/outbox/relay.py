@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -58,9 +58,9 @@ class RelayOptions:
 
 class Relay:
     """Sends the rows of an outbox. One thread calls `turn` again and again, as `serve` does. `counts`, since the start:
-    `sent` and `failed` rows, sends without a receipt (`again`, and `late` those beyond the attempts), and rows that
-    another relay claimed before their result was written (`overtaken`). `turned_at`: start of the last turn
-    (time.monotonic()).
+    `sent` and `failed` rows, sends without a receipt (`again`; `late`: those of them after which Backoff.is_late was
+    true), and rows that another relay claimed before their result was written (`overtaken`). `turned_at`: start of the
+    last turn (time.monotonic()).
     """
 
     def __init__(
@@ -225,15 +225,22 @@ class Relay:
             room < min(self._options.batch, self._options.window) // 2
         ):  # many small claims cost more than few large ones
             return 0
-        now, lasts = self._clock.now(), self._options.claim
-        resting, ordered = self._rests.topics, self._senders.send_targets.ordered_topics
-        rows = self._store.claim(room, lasts, resting=resting, ordered=ordered)
+        now, rows = self._clock.now(), list[Row]()
+        try:
+            for some in self._claims(room, now):
+                rows += some
+        finally:  # those before an error are claimed, and nobody else sends them until their claim ends
+            self._send(rows, now + self._options.claim / 2000)
+        return len(rows)
+
+    def _claims(self, room: int, now: float) -> Iterator[list[Row]]:
+        """Claims at most `room` rows of topics that do not rest, and one of each topic that is to be tried again."""
+        lasts, resting, ordered = self._options.claim, self._rests.topics, self._senders.send_targets.ordered_topics
+        yield from self._store.claim(room, lasts, resting=resting, ordered=ordered)
         waiting_for = {row.topic for row in self._out.values()} if resting else set()
         for topic in self._rests.to_probe(now):
             if topic not in waiting_for:
-                rows += self._store.claim(1, lasts, only=topic, ordered=ordered)
-        self._send(rows, now + lasts / 2000)
-        return len(rows)
+                yield from self._store.claim(1, lasts, only=topic, ordered=ordered)
 
     def _sweep(self) -> None:
         now = self._clock.now()

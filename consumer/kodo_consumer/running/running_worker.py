@@ -60,8 +60,8 @@ class RunningWorker:
 
     @property
     def in_flight(self) -> dict[str, int]:
-        """Number of messages in flight, without parked ones, by name of the lane (`L1/ready`), for each lane that the
-        worker reads.
+        """Number of unacknowledged messages in the worker, by name of the lane (`L1/ready`), for each lane that it
+        reads; without parked ones, which it neither handles nor acknowledges, because no topic takes them.
         """
         return {state.lane.name: state.in_flight for state in self.worker.engine.lanes}
 
@@ -82,7 +82,7 @@ class RunningWorker:
 
     def stop(self) -> None:
         """Drains the worker, then ends the worker and its companions, once, and only in the process that started the
-        worker. Raises the error that broke the worker.
+        worker. Raises the error that broke the worker, if one did.
         """
         if not self.use.end():
             return

@@ -30,8 +30,9 @@ LIFESPANS: Final[WeakSet[Provider]] = WeakSet()
 
 class Depends:
     """Annotation of a parameter: its value comes from `provider`, a function, a generator function, or a lifespan of
-    the consumer. A provider's own parameters are a Message, or depend on further providers. Raises UsageError for an
-    object that cannot be called or has no hash.
+    the consumer. A provider's own parameters get the message if they are annotated as Message, or the value of a
+    further provider by Depends; others need a default. Raises UsageError for an object that cannot be called or has no
+    hash.
     """
 
     __slots__ = ("provider",)
@@ -64,8 +65,9 @@ def inject(
     values of the dependencies that `function` declares; it is async if `function` is. If `function` declares no
     dependency, returns `call` itself.
 
-    `lasting`: values of lifespans, which may be filled later. `batches`: the argument is a list of messages, which no
-    provider can take. Raises UsageError with all misplaced uses of Depends and all providers that cannot be called.
+    `lasting`: values of lifespans, by their function, as they are at each call; all functions must be in it already.
+    `batches`: the argument is a list of messages, which no provider can take. Raises UsageError with all misplaced uses
+    of Depends and all providers that cannot be called.
     """
     call = call or function
     misplaced = list(_misplaced(function))
@@ -125,7 +127,11 @@ class _Plan:
             self._complain(provider, "depends on itself")
             return _Step(provider, (), is_generator=False, is_async=False)
         self._open.append(provider)
-        arguments = tuple(self._arguments_of(provider))
+        arguments: tuple[tuple[str, int], ...] = ()
+        try:
+            arguments = tuple(self._arguments_of(provider))
+        except UsageError as problem:  # an annotation that cannot be read
+            self.findings += problem.diagnostics
         self._open.pop()
         original = inspect.unwrap(provider)
         is_generator = inspect.isgeneratorfunction(original) or inspect.isasyncgenfunction(original)

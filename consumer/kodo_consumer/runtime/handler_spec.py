@@ -77,7 +77,7 @@ class HandlerSpec:
 
     @property
     def name(self) -> str:
-        """Name of the function for people: its module and its qualified name."""
+        """Name of the function, by which processes import it: its module, a colon and its qualified name."""
         module = getattr(self.function, "__module__", "")
         return f"{module}:{getattr(self.function, '__qualname__', type(self.function).__name__)}"
 
@@ -89,20 +89,21 @@ class HandlerSpec:
         return model_of(self.function)
 
     def problems(self) -> Iterator[Diagnostic]:
-        """Yields a finding for each reason why the handler cannot run. Raises UsageError if an annotation with Depends
-        cannot be read.
-        """
-        what = "a list of messages" if self.batching else "one message"
+        """Yields a finding for each reason why the handler cannot run."""
+        what, is_readable = "a list of messages" if self.batching else "one message", True
         try:
             bare_signature(self.function).bind(object())
         except TypeError as problem:
             yield error("K750", "handler cannot be called", f"{self.name} is called with {what}: {problem}")
         except ValueError:  # built in, without a signature to look at
             pass
+        except UsageError as problem:  # an annotation with Depends: the model's could not be read either
+            is_readable = False
+            yield from problem.diagnostics
         if inspect.isasyncgenfunction(self.function) or inspect.isgeneratorfunction(self.function):
             yield error("K750", "handler cannot be called", f"{self.name} is a generator: nothing in it would ever run")
         try:
-            Payloads(model=self.model).prepare()
+            Payloads(model=self.model if is_readable else None).prepare()
         except TypeError as problem:
             yield error("K753", "annotation cannot be read", f"{self.name}: {problem}")
         if self.batching and not 1 <= self.batching.most <= MAX_BATCH:

@@ -35,11 +35,12 @@ _PAUSED: Final = Deferred("the store is down")
 class GuardedMessages:
     """Messages that the guard took from the worker and has not handed back, each with its name in the store. A second
     copy of a message (its name was in the set already) has the name "". `deferred`: the messages of the set whose
-    handler returned and that a token ends later; they take no slot.
+    handler returned and that a token ends later; they take no slot. `open`: those of them that no token has ended yet.
     """
 
     def __init__(self) -> None:
         self.deferred: set[Message] = set()
+        self.open: set[Message] = set()
         self._names: dict[Message, str] = {}
         self._used: set[str] = set()
 
@@ -58,11 +59,12 @@ class GuardedMessages:
         return is_first
 
     def remove(self, message: Message) -> str | None:
-        """Removes a message, also from `deferred`, and returns its name ("": it was a second copy); None: it was not in
-        the set.
+        """Removes a message, also from `deferred` and `open`, and returns its name ("": it was a second copy); None: it
+        was not in the set.
         """
         name = self._names.pop(message, None)
         self.deferred.discard(message)
+        self.open.discard(message)
         if name is not None:
             self._used.discard(name)
         return name
@@ -162,6 +164,7 @@ class IdempotencyGuard:
             self.session.unsaved.add(ended=[name])
             self._suspects.on_end(name)
             self._out.deferred.add(message)
+            self._out.open.add(message)
         is_open = cast("DeferringSource", self._source).leave_open(message, timeout)
         self._ring()
         return is_open
@@ -171,8 +174,9 @@ class IdempotencyGuard:
         the message is not open.
         """
         with self._lock:
-            if message not in self._out.deferred:
+            if message not in self._out.open:
                 return False
+            self._out.open.remove(message)
             self._ended.append((message, outcome))
         self._ring()
         return True

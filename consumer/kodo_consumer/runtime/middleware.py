@@ -152,9 +152,9 @@ class Hooks:
         return None if running is None else (_name(running[0]), time.monotonic() - running[1])
 
     def on_acknowledged(self, messages: Sequence[Acknowledged]) -> None:
-        """Calls the hooks "acknowledged" with each message and the rule by which it ended. Use it only if all of them
-        are plain (see `awaits_acknowledged`): an async one would not run. Exceptions are logged, those of one hook once
-        in 10 s at most.
+        """Calls the hooks "acknowledged" with each message and the rule by which it ended. Requires that all of them
+        are plain (`awaits_acknowledged` is False), because an async one would not run; else use
+        `on_acknowledged_later`. Exceptions are logged, those of one hook once in 10 s at most.
         """
         hooks, now = self._of["acknowledged"], time.monotonic
         try:

@@ -30,6 +30,7 @@ class PendingWrites:
     done: list[str] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     forgotten: int = 0
+    _dropped: tuple[int, int] = (0, 0)  # of done and ended, since the last copy
 
     def __bool__(self) -> bool:
         return bool(self.done or self.ended)
@@ -38,9 +39,23 @@ class PendingWrites:
         """Adds names of messages."""
         self.done += done
         self.ended += ended
-        over = max(0, len(self.done) - _MOST_UNSAVED)
+        over, ended_over = (max(0, len(names) - _MOST_UNSAVED) for names in (self.done, self.ended))
         self.forgotten += over
-        del self.done[:over], self.ended[: max(0, len(self.ended) - _MOST_UNSAVED)]
+        self._dropped = self._dropped[0] + over, self._dropped[1] + ended_over
+        del self.done[:over], self.ended[:ended_over]
+
+    def copy(self) -> tuple[list[str], list[str]]:
+        """Returns copies of `done` and `ended`, which are to be sent to the store: see `remove`."""
+        self._dropped = 0, 0
+        return list(self.done), list(self.ended)
+
+    def remove(self, done: int, ended: int) -> None:
+        """Removes the first names of the last `copy`, so many of each list, because the store has recorded them.
+        `forgotten` then no longer counts names of that copy that were dropped since: they are recorded as well.
+        """
+        gone, ended_gone = min(done, self._dropped[0]), min(ended, self._dropped[1])
+        self.forgotten -= gone
+        del self.done[: done - gone], self.ended[: ended - ended_gone]
 
 
 class StoreSession:
@@ -82,7 +97,7 @@ class StoreSession:
 
     def pending(self, starting: list[str]) -> Exchange:
         """Returns a request with all news and the names of messages that are to start. The caller holds the lock."""
-        return Exchange(list(self.unsaved.done), list(self.unsaved.ended), starting)
+        return Exchange(*self.unsaved.copy(), starting)
 
     def exchange(self, request: Exchange) -> StoreAnswer | None:
         """Sends a request to the store, and removes its news from `unsaved`; the caller does not hold the lock. Returns
@@ -154,14 +169,14 @@ class StoreSession:
 
     def _on_saved(self, request: Exchange) -> None:
         with self._lock:
-            del self.unsaved.done[: len(request.done)], self.unsaved.ended[: len(request.ended)]
+            self.unsaved.remove(len(request.done), len(request.ended))
             self._since_prune += len(request.done)
 
     def _probe(self) -> None:
         with self._lock:
-            request = Exchange(list(self.unsaved.done), [*self.unsaved.ended, PROBE])
-        self._store.exchange(request)
-        self._on_saved(Exchange(request.done, request.ended[:-1]))
+            done, ended = self.unsaved.copy()
+        self._store.exchange(Exchange(done, [*ended, PROBE]))
+        self._on_saved(Exchange(done, ended))
         with self._lock:
             started, self.unguarded = self.unguarded, 0
             forgotten, self.unsaved.forgotten = self.unsaved.forgotten, 0

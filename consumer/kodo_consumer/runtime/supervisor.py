@@ -357,16 +357,17 @@ class FailureTally:
 
 
 class StatsReader:
-    """Reads the broker's statistics of a subscription's lanes, once for all who need them.
+    """Reads the broker's statistics of all lanes of a subscription, those that other workers read included, once for
+    all who need them.
 
-    The ground topic's lane (the topic that producers send to) is read at every poll, the others in turn, within six
-    polls, because reading all would cost an idle worker a percent of a core. Lanes that other workers read are among
-    them.
+    Every poll (`read_due_lanes`) reads the ground topic's lane (the topic that producers send to), whose statistics
+    also have the facts about the whole subscription: live workers and properties. Other lanes take turns, each at least
+    once in six polls (ROUND), because reading all would cost an idle worker a percent of a core. `closely`: indices of
+    lanes that every poll reads as well; `all_next`: the next poll reads all lanes.
 
-    Each of `listeners` is called with every lane that is read and its statistics (None: unreadable), on the polling
-    thread; `trend` is one of them. `last`: the last statistics by lane index, without lanes that could not be read.
-    `closely`: indices of lanes to read at every poll. Facts about the whole subscription (live workers, properties) are
-    in the ground topic's statistics.
+    `listeners`: each is called on the polling thread with every lane that was read and its statistics (None:
+    unreadable); `trend` is one of them. `last`: latest statistics by lane index, without lanes whose last reading
+    failed.
     """
 
     def __init__(

@@ -26,7 +26,9 @@ LIVE: Final = frozenset(
         "waits", "signer", "own_targets",
     }
 )  # fmt: skip
-"""Fields of a policy that may change between two messages. All others are structure: a change of them needs a restart.
+"""Fields of a policy that may change between two messages. All others are structure: a change of them needs a restart,
+unless it is one of weights and shares of lanes. A `horizon` that is longer than at the start needs one too, as do the
+first signing keys and the loss of all.
 """
 _SETTLED: Final = 200  # ms without a further change: editors write in several steps
 _POLL: Final = 1_000  # ms between two polls, to see whether to end
@@ -39,8 +41,8 @@ _WORDS: Final = {
 
 
 def structural(old: Policy, new: Policy) -> list[str]:
-    """Names, in the file's words, of the differences between two policies for which a worker needs a restart; empty:
-    none.
+    """Names of the differences between two policies for which a worker needs a restart, in the file's words, or as
+    fields of Policy where the file has none; empty: none. A longer `horizon` is not judged here, but by Reloader.
     """
     found = []
     for field in fields(Policy):

@@ -111,8 +111,9 @@ class Worker:
         return self._connections.readers[index] if self.opened and index < len(self.policy.lanes) else None
 
     def drain(self) -> None:
-        """Ends receiving and starting messages, and releases those that have not started; running handlers,
-        acknowledgements and reroutes continue. Does not wait for them.
+        """Ends receiving, and starts no more messages. Those that have not started are dropped here, but stay
+        unacknowledged at this worker's consumers until `close` ends the connections; then the broker gives them to
+        other workers. Running handlers, acknowledgements and reroutes continue, and this does not wait for them.
         """
         self._connections.stop()
         with self._lock:
@@ -127,7 +128,10 @@ class Worker:
 
     @property
     def disconnected_topics(self) -> list[str]:
-        """Topics, or partitions of them, whose connection is lost now, each with the reason if it is known."""
+        """Texts for people, one for each topic, or partition of it, of which no messages can come now: its name,
+        followed by the reason if it is known. Partitions that another reader holds alone are among them, and those that
+        have not been connected yet.
+        """
         return self._connections.disconnected_topics
 
     @property

@@ -91,7 +91,9 @@ class WorkerConnections:
 
     @property
     def disconnected_topics(self) -> list[str]:
-        """Topics, or partitions of them, that have no connection now, each with the reason if it is known."""
+        """Texts for people about topics, or partitions of them, of which no messages can come now: those of all
+        readers, see LaneReader.disconnected_topics.
+        """
         return [topic for reader in self.readers for topic in reader.disconnected_topics]
 
     def stop(self) -> None:

@@ -180,8 +180,9 @@ def _forbidden_type(policy: Policy, topic: str, cluster: AdminCluster) -> Iterat
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Environment variables, working folder and explicit options of a process. `env`: environment in the topology file;
-    None: not named.
+    """Environment variables, working folder and explicit options of a process. `flags`: options that choose cluster and
+    credentials; `env`: the environment in the topology file that an option names; None: no option names one, and
+    `topology` takes that of KODOCTL_ENV or of the context.
     """
 
     environ: Mapping[str, str]

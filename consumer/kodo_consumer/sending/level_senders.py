@@ -149,8 +149,9 @@ class LevelSenders:
 
     def choose(self, message: NewMessage) -> LevelSender | None:
         """Returns the sender of the level to which the routes send a message. None: the message stays on the level of
-        the producer. The first message for a level opens its sender, which blocks, also others that choose meanwhile.
-        Raises ClusterError if the sender cannot be opened.
+        the producer. The first message for another level opens the sender of that level: this call, and all that choose
+        another level meanwhile, block until it is open; those whose message stays do not. Raises KodoctlError if the
+        sender cannot be opened: ClusterError, or UsageError if the level takes no messages.
         """
         table = self._table
         if table is None:

@@ -133,9 +133,9 @@ class NumberedPublisher:
             return len(self._room.out)
 
     def close(self, timeout: float) -> None:
-        """Gives up messages without a receipt, whose callbacks get a failure, and sends the last marks, which report
-        them; waits at most `timeout` seconds, and 20 at most, for the receipts of these marks; then closes the
-        publisher.
+        """Gives up messages without a receipt, whose callbacks get a failure, and sends the last marks, which name the
+        numbers that were given up; waits at most `timeout` seconds, and 20 at most, for the receipts of these marks;
+        then closes the publisher.
         """
         program_end.unregister(self)
         self._over.set()

@@ -158,8 +158,8 @@ class Simulation:
     """Replay of one subscription's traffic, with a worker for each of `policies`. `seconds`: run time of a handler by
     recorded tenant, then by state (`backup` for that level), for each tenant and state in which a run can happen; cut
     to just below the time-out of the file. `outages`: the first that affects a run counts. `groups`: runs by state and
-    by whether the worker took the tenant for slow when they began. `counts`: number of messages by the rule that ended
-    them, after `run`.
+    by whether the worker took the tenant for slow when they began. `counts`, after `run`: how often messages left a
+    lane otherwise than as done, by rule; each move of a message counts.
     """
 
     def __init__(

@@ -99,8 +99,9 @@ def answer(lines: Iterator[str]) -> dict[str, Any]:
     """Simulates the traffic of `lines`, each a JSON text: first a request {text, path, environment, topic,
     subscription, workers, slots, seconds, outages}, then SimulatedArrivals as lists. Returns a document for JSON with
     `all` and `tenants` (see `figures`; without messages that waited before), `states` (see `run_rows`), `waiting`
-    (counts of the messages that waited before), `moved` (number of messages by the rule that ended them),
-    `breaker_opened`, `slots` and `workers`; or only `findings` (code, summary, detail) if the request is not valid.
+    (counts of the messages that waited before), `moved` (how often messages left a lane otherwise than as done, by
+    rule), `breaker_opened`, `slots` and `workers`; or only `findings` (code, summary, detail) if the request is not
+    valid.
     """
     request = json.loads(next(lines))
     try:

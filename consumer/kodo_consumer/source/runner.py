@@ -94,11 +94,12 @@ class _Life:
 
 
 class Source:
-    """Runs one source. One thread calls `serve`. `counts`: since the start, by `sent`, `known` (the broker had the
-    message already), `superseded`, `truncates`, `schema_changes` and `restarts`. `lag`: seconds between the last commit
-    and its receipt. `turned_at`: monotonic time of the last turn. `trouble`: reason why it does not work now; "": it
-    works. `accepted_gap`: position of a slot that somebody moved, to go on without the changes before it; None: no gap
-    is accepted.
+    """Runs one source. One thread calls `serve`. `counts`, since the start: messages `sent` and `known` (the broker had
+    them already); changes `superseded` (left out, because a later commit deleted the row); `truncates`;
+    `schema_changes`; `restarts` (new connections after a failure). `lag`: seconds between the last commit and its
+    receipt. `turned_at`: monotonic time of the last turn. `trouble`: reason why it does not work now; "": it works.
+    `accepted_gap`: position of a slot that somebody moved, to go on without the changes before it; None: no gap is
+    accepted.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ _MAX_MESSAGE_SIZE: Final = 5 << 20  # bytes: `maxMessageSize` of a broker whose 
 class MemoryBroker:
     """One broker for any number of workers. Attributes that a test may set: `ignore_delays`: delayed messages are
     delivered at once, as by a broker without delayed delivery; `hold_receipts`: `step` delivers no receipts, and
-    confirms no acknowledgements. `prefetch`: lanes have receiver queues.
+    confirms no acknowledgements. Parameter `prefetch`: lanes have receiver queues (see `MemoryLane`).
     """
 
     def __init__(self, clock: Clock, *, prefetch: bool = False) -> None:
@@ -62,7 +62,7 @@ class MemoryBroker:
 
     def create(self, topic: str, subscriptions: Iterable[str] = (), *, partitions: int = 1) -> None:
         """Creates a topic with subscriptions, as far as they do not exist; an existing topic keeps its number of
-        partitions. A new subscription begins with the first message of the topic.
+        partitions. A new subscription begins with the first message of the topic. `partitions` 1: no partitions.
         """
         found = self._topics.setdefault(topic, Topic(topic, len(self._topics) + 1, partitions))
         for name in subscriptions:
@@ -78,8 +78,8 @@ class MemoryBroker:
         self._compressing.update(one.topic for one in targets if one.compression)
 
     def send(self, message: Outgoing) -> StoredMessage:
-        """Stores a message as a producer would, of any size: see `is_too_large`. Raises ClusterError for an unknown
-        topic, TypeError for values that no client can send.
+        """Stores a message as a producer would, but of any size: it does not check `is_too_large`. Raises ClusterError
+        (K710) for an unknown topic, TypeError for values that no client can send.
         """
         _check(message)
         return self._topic(message.topic).store(message, self._clock.wall())
@@ -128,8 +128,8 @@ class MemoryBroker:
         self._faults.setdefault(topic, []).extend(receipts)
 
     def disconnect(self, topic: str) -> None:
-        """Breaks the connections of all lanes on a topic. Their unacknowledged messages are delivered again, to any of
-        the lanes, with the acknowledged messages of batches that are not acknowledged as a whole.
+        """Breaks the connections of all lanes on a topic. Their unacknowledged messages are delivered again, to any
+        lane of the same subscription, with the acknowledged messages of batches that are not acknowledged as a whole.
         """
         found = self._topic(topic)
         for subscription in found.subscriptions.values():
@@ -189,13 +189,17 @@ class MemoryBroker:
         *,
         moves: bool = False,
     ) -> MemoryPublisher:
-        """New publisher to these topics. Raises ClusterError (K710) if one does not exist."""
+        """New publisher to these topics. Raises ClusterError (K710) if one does not exist. The other parameters are
+        those of `MemoryPublisher`.
+        """
         for topic in topics:
             self._topic(topic)
         return MemoryPublisher(self, on_receipts, largest or {}, moves=moves)
 
     def partitions(self, topic: str) -> Sequence[str]:
-        """The topic's own name alone, because producers and lanes use topics as a whole. Raises ClusterError (K710)."""
+        """The topic's own name alone, because producers and lanes use topics as a whole. Raises ClusterError (K710) for
+        an unknown topic.
+        """
         return [self._topic(topic).name]
 
     def close(self) -> None:
@@ -204,8 +208,8 @@ class MemoryBroker:
     # ---- time and progress
 
     def step(self) -> bool:
-        """Delivers receipts, confirmations and messages once, at most a bundle to each lane. Returns False if there was
-        nothing to deliver.
+        """Delivers receipts, confirmations and messages once; of messages each lane gets at most as many as it has room
+        for now. Returns False if there was nothing to deliver, or no lane had room.
         """
         receipts = [] if self.hold_receipts else self._receipts
         if receipts:
@@ -224,8 +228,8 @@ class MemoryBroker:
         return [lane for subscription in subscriptions for lane in subscription.lanes if lane.unreported]
 
     def deliver(self, topic: str) -> bool:
-        """Delivers messages of one topic, at most a bundle to each lane. Returns False if none were due, or no lane had
-        room. Raises KeyError for an unknown topic.
+        """Delivers messages of one topic once, to each lane at most as many as it has room for now. Returns False if
+        none were due, or no lane had room. Raises KeyError for an unknown topic.
         """
         return self._deliver(self._topics[topic], self._now)
 
@@ -269,8 +273,9 @@ class MemoryBroker:
         return float("inf") if self.ignore_delays else self._clock.wall()
 
     def take(self, publisher: MemoryPublisher, ticket: int, message: Outgoing) -> None:
-        """Stores a message of a publisher, unless it is too large, no client can send it, its topic is unknown or a
-        planned fault rejects it; its receipt, also of a failure, is queued for `step`. Takes the next planned fault.
+        """Stores a message of a publisher, and queues its receipt for `step`. Not stored: a message that is too large,
+        that no client can send or that a fault rejects (Rejected), or whose topic is unknown (Unconfirmed). Uses up the
+        next fault that `fail_sends` set for the topic, even if the message fails for another reason.
         """
         faults = self._faults.get(message.topic)
         receipt: Receipt | None = faults.pop(0) if faults else None
@@ -322,7 +327,9 @@ class MemoryPublisher:
         self._broker = broker
 
     def is_too_large(self, message: Outgoing) -> bool:
-        """True if the payload is larger than `largest` allows for its topic; False without a limit."""
+        """True if the payload, compressed with `moves`, is larger than `largest` allows for its topic; False without a
+        limit.
+        """
         largest = self._largest.get(message.topic)
         size = len(message.payload or b"")
         if largest is None or size <= largest:
@@ -330,7 +337,7 @@ class MemoryPublisher:
         return not (self.moves and fits_compressed(message.payload, size, largest))
 
     def publish(self, messages: Sequence[tuple[int, Outgoing]]) -> None:
-        """Stores the messages at once, in their order, except those that it rejects."""
+        """Stores the messages, as (ticket, message), at once and in their order, except those that it rejects."""
         for ticket, message in messages:
             self._broker.take(self, ticket, message)
 

@@ -185,7 +185,7 @@ class MemoryLane:
         return frozenset()
 
     def seconds_since_empty(self) -> Mapping[str, float]:
-        """0 for all partitions, which share one receiver queue, if it is empty; else none."""
+        """0 for each partition if the receiver queue, which they share, is empty or does not exist; else nothing."""
         numbers = range(self._partitions) if self._partitions > 1 else (PLAIN,)
         return {} if self._received else {str(number): 0.0 for number in numbers}
 

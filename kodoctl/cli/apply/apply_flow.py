@@ -240,8 +240,9 @@ def _quiet(_: str) -> None:
 
 
 def check_files(plan: Plan) -> None:
-    """Raises RefusedError if the files declare something else now than when the plan was made. If one of the files is
-    missing, nothing is compared, and a note is printed. A plan without files, and one of `destroy`, is not compared.
+    """Raises RefusedError if the files declare something else now than when the plan was made. If one of the plan's
+    paths is missing, nothing is compared, and a note is printed. Nor is a plan without paths compared, or one of
+    `destroy`.
     Raises InvalidFileError if the files are invalid now, UsageError if they lack the plan's environment.
     """
     if not plan.paths or plan.destroying:

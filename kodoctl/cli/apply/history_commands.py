@@ -66,7 +66,7 @@ def history(
             session = sessions[name]
             if apply_id:
                 found, _ = journal_history(session.admin, session.client, space)
-                one = find_apply(found.applies, apply_id, str(space))
+                one = find_apply(found, apply_id, str(space))
                 return {"namespace": str(space), "applies": [to_json(one)]}
             document = namespace_history(session.admin, session.client, space, ledger_named(ledger))
             if not document["applies"]:  # the journal of one that was destroyed is there

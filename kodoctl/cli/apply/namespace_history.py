@@ -20,20 +20,16 @@ from kodoctl.recall.ledger.ledger_clusters import check_cluster
 from kodoctl.recall.plan.replay_history import read_replays
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from kodoctl.documents.recall_document import RecallRunRow
     from kodoctl.plan.history import History
     from kodoctl.pulsar.admin.admin import Admin
     from kodoctl.pulsar.binary.client import BrokerClient
-    from kodoctl.recall.plan.replay_history import ReplayRecord
+    from kodoctl.recall.plan.replay_history import Replays
     from kodoctl.topology.names import NamespaceName
 
 
-def journal_history(
-    admin: Admin, client: BrokerClient, space: NamespaceName
-) -> tuple[History, Mapping[str, ReplayRecord]]:
-    """Reads the journal of a namespace, and returns (applies, replays by run id). Raises ClusterError."""
+def journal_history(admin: Admin, client: BrokerClient, space: NamespaceName) -> tuple[History, Replays]:
+    """Reads the journal of a namespace, and returns (applies, replays). Raises ClusterError."""
     entries = [parse(one) for one in read_journal(admin, client, space)]
     return read_history(entries), read_replays(entries, str(space))
 
@@ -52,7 +48,7 @@ def namespace_history(admin: Admin, client: BrokerClient, space: NamespaceName, 
         recalls=recalls,
         orders=sorted((row for book in books for row in _order_rows(book)), key=lambda row: row["at"]),
         ledger=ledger,
-        unknown=[*found.foreign, *unread, *unlisted, *_unknown_orders(books)],
+        unknown=[*found.foreign, *replays.unread(), *unread, *unlisted, *_unknown_orders(books)],
     )
 
 

@@ -24,7 +24,7 @@ _At = Callable[[Path], Revision]
 def declared_at(paths: Sequence[str], ref: str, environment: str | None) -> Baseline:
     """Objects that the files under `paths` declared at the git revision `ref`. Files that are invalid at that revision,
     or lack `environment` while others have environments, count as absent, and one warning shows the first finding.
-    Raises UsageError if there is no git, no repository or no such commit.
+    Raises UsageError if there is no git, no repository or no such commit, or if the clone lacks a file of the commit.
     """
     from kodoctl.plan.git_baseline import Baseline
     from kodoctl.plan.inventory import desired_inventory
@@ -34,9 +34,10 @@ def declared_at(paths: Sequence[str], ref: str, environment: str | None) -> Base
 
 
 def expansions_at(paths: Sequence[str], ref: str, environment: str | None) -> tuple[str, list[Expansion]]:
-    """Returns (hash of the commit of the git revision `ref` in the repository of the first path, topologies that the
-    files under `paths` declared there). Invalid files are left out, and one warning shows the first finding; files that
-    the commit lacks are left out. `environment` counts only if a file had environments then. Raises UsageError as
+    """Returns (hash of the commit that `ref` names in the repository of the first path, topologies that the files under
+    `paths` declared at that revision). Files that were deleted since are among them; files that the revision lacks are
+    left out. `environment` is ignored if no file had environments then. Files that are invalid, or lack `environment`
+    while others have environments, are left out, and one warning shows the first finding. Raises UsageError as
     `declared_at` does.
     """
     from kodoctl.topology.expand import expand

@@ -24,7 +24,7 @@ T = TypeVar("T")
 @contextmanager
 def open_all(targets: Mapping[str, TargetOptions]) -> Iterator[dict[str, Session]]:
     """Context with an open session for each cluster, by context; its end closes them. Raises UsageError (K548) if two
-    contexts have an address in common.
+    contexts have an admin address in common, and the errors of `TargetOptions.session`.
     """
     with ExitStack() as stack:
         sessions = {name: stack.enter_context(target.session()) for name, target in targets.items()}

@@ -41,8 +41,8 @@ class Formatted:
 
 
 def format_file(file: SourceFile) -> Formatted | RewriteRefusal:
-    """Formats the text that a file has now, if `file` loads without errors in every environment; else returns a refusal
-    with the findings. Writes nothing.
+    """Formats the text that a file has now. Returns a refusal with the findings instead if `file` does not load without
+    errors in every environment, or if the text cannot be formatted (K026). Writes nothing.
     """
     sets = [load_set([file], environment) for environment in (None, *file.environments)]
     findings = {finding: None for loaded in sets for finding in loaded.findings}

@@ -73,8 +73,9 @@ class Revision:
         return data
 
     def files(self) -> dict[Path, str]:
-        """All files of this commit: absolute path -> git's name of the content (blob), which `content` takes. Raises
-        UsageError as `read` does.
+        """Returns all files of this commit: the path of each, absolute and below `top`, -> git's name of its content
+        (blob), which `content` takes. Nothing on disk is looked at. Links are among the files and are not followed: the
+        content of one is the path that it names. Raises UsageError as `read` does.
         """
         return {self.top / name: blob for name, _, blob in self._list_blobs(self.top)}
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def show_lines(lines: Iterable[Line]) -> None:
-    """Prints lines folded to the width of the screen (80 columns in a pipe): styled on a terminal or with FORCE_COLOR,
-    plain in a pipe, on a dumb terminal or with NO_COLOR.
+    """Prints lines folded to the width of the screen (80 columns in a pipe): styled on a terminal, elsewhere only with
+    FORCE_COLOR; plain on a dumb terminal, and always with NO_COLOR.
     """
     from kodoctl.text.wrap import fold
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -116,8 +117,18 @@ def _add(name: str, given: dict[str, Any], *, project: bool, replace: bool) -> N
         key: _path(value, file if project else None) if key in FILE_KEYS else value for key, value in given.items()
     }
     check_context(file, name, values, os.environ)
-    write_context(file, name, values)
+    with _writing(file):
+        write_context(file, name, values)
     say(f"Added {name} to {file}: {values['admin_url']}")
+
+
+@contextmanager
+def _writing(file: Path) -> Iterator[None]:
+    """Context that raises UsageError (K020) in place of an OSError."""
+    try:
+        yield
+    except OSError as problem:
+        raise UsageError(error("K020", "cannot write file", f"{file}: {problem.strerror or problem}")) from None
 
 
 def _path(given: str, project: Path | None) -> str:
@@ -152,8 +163,9 @@ def use(name: Annotated[str, typer.Argument(help="The context to make current.",
     """Make a context the current one (in the user's configuration)."""
     from kodoctl.pulsar.connection.connection import own_config, use_context
 
-    context = _read_contexts().get(name)
-    use_context(own_config(os.environ), name)
+    context, file = _read_contexts().get(name), own_config(os.environ)
+    with _writing(file):
+        use_context(file, name)
     say(f"Now using {name}: {context.admin_url}")
 
 

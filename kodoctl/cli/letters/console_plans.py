@@ -33,8 +33,8 @@ def store_plan(text: str, file: Path, continuing: str) -> None:
 
 
 def forget_plan(file: Path) -> None:
-    """Removes the file of a plan in which everything is done, and the file with its command line, if they are in PLANS;
-    a file in another folder stays, because it belongs to the user. Raises no OSError.
+    """Removes the file of a plan, and the file with its command line, if they are in PLANS; a file in another folder
+    stays, because it belongs to the user. Raises no OSError. To call only if nothing of the plan is left to do.
     """
     with suppress(OSError):
         if file.parent.resolve() == PLANS.resolve():

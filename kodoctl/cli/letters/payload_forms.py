@@ -25,7 +25,8 @@ def payload_form(admin: Admin, expansion: Expansion, topic: FamilyTopic) -> Payl
     """Form of the payloads in a topic: their schema, masks, patterns to redact and the property of the tenant. The
     patterns of all subscriptions redact, because a secret that must not be in the error texts of one subscription is in
     the payloads that all of them share. Topics of audit records have the form NO_FORM, because no record contains a
-    part of a payload. Sends nothing; the form's reader requests the schema versions that messages name, 100 at most.
+    part of a payload. Sends nothing; the form's reader later requests the schema versions that messages name, at most
+    100 for one form.
     """
     if topic.state is None:
         return NO_FORM

@@ -222,8 +222,8 @@ def look(
     marks_too: bool = True,
 ) -> PeekDocument:
     """Reads messages until `scan` of them were read, marks (`is_mark`) included, and returns the document of `peek`:
-    counts of messages that were read and that meet the condition, failures by cause, and the first `limit` messages
-    that meet the condition.
+    the count of messages that were read; and, of those that meet the condition, the count, the failures by cause, and
+    the first `limit` messages.
 
     `forms`: forms of payloads, by full name of the topic; `marks_too`: marks are among the messages as well. They are
     counted apart in any case.

@@ -64,7 +64,7 @@ class Background:
     tell: Callable[[str], None]
 
     def sleep(self, seconds: float) -> None:
-        """Sleeps for some seconds, before anything is sent. Raises StoppedError (K538) as soon as `stop` is set."""
+        """Sleeps for some seconds. Raises StoppedError (K538, "nothing was sent") as soon as `stop` is set."""
         if self.stop.wait(seconds):
             raise StoppedError(error("K538", "interrupted", "nothing was sent"))
 
@@ -164,7 +164,7 @@ def approved_plan(
     """Context with a plan that may be carried out: it has been read, compared with the topology file and the cluster,
     printed (if `output` is text), and, unless it has no messages, confirmed as `confirm_plan` requires; then the
     identity of the cluster is recorded in the recall ledger. `waiting`: True accepts only plans of waiting messages,
-    False only others. Raises KodoctlError.
+    False only others. Raises KodoctlError, also for a plan older than `asked.max_age`.
     """
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.ledger.delta_ledger import DeltaLedger
@@ -195,10 +195,10 @@ def approved_plan(
 def confirm_plan(
     connection: Connection, plan: RecallPlan, found: str, answer: str | None, names: list[str] | None
 ) -> None:
-    """Asks for the name of a protected context, and for a discard for the hash of the plan; asks nothing for other
-    plans. `found`: the hash; `answer`: the hash on the command line, which must be equal for every plan (None: not
-    given); `names`: contexts on the command line, which replace the question. Raises UsageError without a terminal,
-    RefusedError for another answer.
+    """Asks for the context's name if the context is protected, and for the plan's hash if the plan is a discard.
+    `found`: the hash; `answer`: the hash on the command line (None: not given), which replaces the question, and has to
+    be right for any plan; `names`: contexts on the command line, which replace the question for the name. Raises
+    UsageError if a question is needed and there is no terminal, RefusedError for a wrong name or hash.
     """
     from kodoctl.recall.plan.recall_plan import RecallAction
 
@@ -216,8 +216,8 @@ def confirm_plan(
 
 
 def print_report(report: SendReport, plan: RecallPlan, seconds: float, output: Format) -> None:
-    """Prints the report of a plan on messages. Returns if everything was done, else ends the command: with exit code
-    130 if it was interrupted and nothing is unclear or refused, with 1 otherwise. `seconds`: duration.
+    """Prints the report of a plan on messages. Returns if it is complete, else ends the command: with exit code 130 if
+    it was interrupted and `refused`, `unclear` and `elsewhere` are empty, with 1 otherwise. `seconds`: duration.
     """
     if output is Format.JSON:
         say(json.dumps(report.to_json(plan.run, plan.action, seconds), indent=1))

@@ -136,7 +136,7 @@ def prepare_plan(
         fill: offers the letters to the selection (`kodoctl.recall.recall_planner.Fill`); None: they are read from the
             cluster.
         run: id of the run; None: a new one.
-        warn: takes warnings about letters that cannot be read.
+        warn: called once, with the warnings about letters that cannot be read, perhaps none.
     """
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.filter.condition import parse

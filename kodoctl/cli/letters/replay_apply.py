@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kodoctl.documents.replay_document import ReplayPlanDocument, ReplayReport
     from kodoctl.pulsar.control.lease import Lease
     from kodoctl.pulsar.session import Session
-    from kodoctl.recall.plan.replay_history import ReplayRecord
+    from kodoctl.recall.plan.replay_history import ReplayRecord, Replays
     from kodoctl.recall.send.lane_pause import PauseWords
     from kodoctl.recall.send.replay_run import ReplayWork
     from kodoctl.topology.names import NamespaceName
@@ -84,9 +84,10 @@ def apply(
         space = command_target.parse_namespace(made["namespace"])
         began = time.monotonic()
 
-        def carry_out(lease: Lease, found: Mapping[str, ReplayRecord]) -> ReplayReport:
+        def carry_out(lease: Lease, found: Replays) -> ReplayReport:
             earlier, work = found.get(made["run"]), _work(session, lease, space, made, waits, REPLAY_APPLY)
             if earlier is not None:
+                _tell_unread(found)
                 _check_open(earlier, later_run(found, earlier), space)
             if earlier is not None and earlier.state != "incomplete":
                 for pause in work.pauses:
@@ -125,14 +126,16 @@ def undo(
     waits, locks = int(parse_duration("--wait", wait)), parse_duration("--lock-timeout", lock_timeout).seconds
     space = command_target.parse_namespace(namespace)
     with target.session() as session:
-        chosen = find_replay(_replays(session, space), run, str(space))
+        known = _replays(session, space)
+        _tell_unread(known)
+        chosen = find_replay(known, run, str(space))
         _check_identity(session, chosen.plan)
         if output is Format.TEXT:
             show_lines(replay_list_lines([chosen.row()], str(space)))
         confirm(session.connection, Approval(auto_approve, confirm_name), question="Take this replay back?")
         began = time.monotonic()
 
-        def carry_out(lease: Lease, found: Mapping[str, ReplayRecord]) -> ReplayReport:
+        def carry_out(lease: Lease, found: Replays) -> ReplayReport:
             record = find_replay(found, chosen.run, str(space))
             work = _work(session, lease, space, record.plan, waits, REPLAY_UNDO)
             if record.state == "undone":
@@ -154,8 +157,10 @@ def list_(target: TargetOptions, namespace: Namespace, output: Output = Format.T
 
     space = command_target.parse_namespace(namespace)
     with target.session() as session:
-        rows = [one.row() for one in _replays(session, space).values()]
-        if not rows:
+        known = _replays(session, space)
+        _tell_unread(known)
+        rows = [one.row() for one in known.values()]
+        if not rows and not known.newer:
             command_target.check_namespaces(session, [space])
     if output is Format.JSON:
         say(json.dumps({"namespace": str(space), "replays": rows}, indent=1))
@@ -209,7 +214,7 @@ def _check_identity(session: Session, made: ReplayPlanDocument) -> None:
     RecallCluster(session).check_identity(made["cluster"], tenant)
 
 
-def _replays(session: Session, space: NamespaceName) -> dict[str, ReplayRecord]:
+def _replays(session: Session, space: NamespaceName) -> Replays:
     from kodoctl.plan.history import parse
     from kodoctl.pulsar.control.journal import read_journal
     from kodoctl.recall.plan.replay_history import read_replays
@@ -217,12 +222,18 @@ def _replays(session: Session, space: NamespaceName) -> dict[str, ReplayRecord]:
     return read_replays(map(parse, read_journal(session.admin, session.client, space)), str(space))
 
 
+def _tell_unread(found: Replays) -> None:
+    """Prints on standard error which replays are not known: they may be later ones of the same subscription."""
+    for one in found.unread():
+        tell(f"Not known: {one}")
+
+
 def _under_lease(
     session: Session,
     space: NamespaceName,
     plan: str,
     timeout: float,
-    carry_out: Callable[[Lease, Mapping[str, ReplayRecord]], ReplayReport],
+    carry_out: Callable[[Lease, Replays], ReplayReport],
 ) -> ReplayReport:
     """Takes the lease of the namespace, reads the replays in its journal, and carries out."""
     from kodoctl.pulsar.control.control_namespace import ensure_control_namespace

@@ -46,9 +46,10 @@ def plan_lane(
     ledger: str,
     warn: Callable[[Iterable[Diagnostic]], None] = report,
 ) -> RecallPlan:
-    """Makes a plan for at most `limit` messages of a waiting lane that meet the condition `where`. `lane` also has the
-    target of a move. `because`: reason, for the ledger; `ledger`: location of the recall ledger; `warn`: gets a
-    warning for messages that cannot be read. Raises KodoctlError.
+    """Makes a plan for at most `limit` messages of a waiting lane that meet the condition `where`. `lane`: the lane
+    with its target, as `aimed_lane` returns it; only a discard needs no target. `because`: reason, for the ledger;
+    `ledger`: location of the recall ledger; `warn`: called once, with the warnings about messages that cannot be read,
+    perhaps none. Raises KodoctlError.
     """
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.filter.condition import parse

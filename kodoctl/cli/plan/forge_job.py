@@ -48,7 +48,8 @@ def planned_pull(pull: int | None, commit: str | None) -> PlannedPull:
 
     Args:
         pull: number of the pull request; None: that of this job, which only GitLab tells (GitHub: K547).
-        commit: its head; None: the commit of this job, which only GitLab tells (GitHub: K547).
+        commit: its head; None: on GitLab the head of this job's merge request, or else the job's commit; on GitHub an
+            error (K547).
     """
     own = _value("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA") or _value("CI_COMMIT_SHA") if _is_gitlab() else ""
     problems: list[Diagnostic] = []

@@ -77,10 +77,10 @@ def plan_all(
     verbose: bool,
     tolerance: Tolerance | None = None,
 ) -> FleetRun:
-    """Plans all clusters in parallel. If the command has several clusters, one that cannot be read becomes a member
-    without a plan; the errors of a single cluster, of files and of flags are raised, and UsageError (K548) if two
-    contexts reach the same cluster. `verbose`: prints requests and time; `tolerance`: what happens to an object that
-    cannot be read; None: it raises an error.
+    """Plans all clusters in parallel. If the command has several clusters, one that cannot be read (ClusterError)
+    becomes a member without a plan; any error of a single cluster and all other errors, such as those of files and
+    flags, are raised, and UsageError (K548) if two contexts reach the same cluster. `verbose`: prints requests and
+    time; `tolerance`: what happens to an object that cannot be read; None: it raises an error.
     """
     from kodoctl.plan.fleet import ONLY, FleetPlan, Member, same_cluster
 

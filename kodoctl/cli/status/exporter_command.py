@@ -145,9 +145,9 @@ def _reader(
 
 
 class DeclaredTopics:
-    """Topology files of the exporter, which are read again while it runs. `latest` prints the number of topics after
-    each change of the files (`target`: text about the cluster), and errors of invalid files once. `problem`: text of
-    these errors, by the last call of `latest`; "" for valid files.
+    """Topology files of the exporter, which are read again while it runs. `latest` prints the number of topics at first
+    and after each new reading of the files (`target`: text about the cluster), and errors of invalid files once.
+    `problem`: text of these errors, by the last call of `latest`; "" for valid files.
     """
 
     def __init__(self, files: FollowedFiles, target: str) -> None:

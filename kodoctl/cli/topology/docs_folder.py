@@ -55,7 +55,8 @@ def write_pages(folder: Path, pages: Mapping[str, str], earlier: list[str]) -> N
     of the earlier catalogue (`earlier`) that are not in `pages`.
 
     Raises UsageError: K033, before any page is written, if a page has the path of a file that kodoctl did not write, or
-    if a folder for pages is a link; K020 with the system's reason, and then the mark names the old and the new pages.
+    if a folder for pages is a link; K020 with the system's reason: if pages were written before, the mark names the old
+    and the new ones.
     """
     if others := [path for path in pages if path not in earlier and os.path.lexists(folder / path)]:
         raise _refusal(f"kodoctl did not write {', '.join(others)} in {folder}, and would replace it")

@@ -77,10 +77,11 @@ def _policies_json(policies: Any) -> Json:
 def _namespace(session: Session, namespace: NamespaceName, server: Server | None) -> Json:
     policies = None if server is None else _policies(session, namespace, server.cluster)
     try:
-        return {"policies": policies, "applied": _last_apply(session, namespace), "unknown": ""}
+        applied, unknown = _last_apply(session, namespace)
     except KodoctlError as problem:
         first = problem.diagnostics[0]
-        return {"policies": policies, "applied": None, "unknown": f"{first.summary} [{first.code}]"}
+        applied, unknown = None, f"{first.summary} [{first.code}]"
+    return {"policies": policies, "applied": applied, "unknown": unknown}
 
 
 def _policies(session: Session, namespace: NamespaceName, cluster: str) -> Json | None:
@@ -92,11 +93,12 @@ def _policies(session: Session, namespace: NamespaceName, cluster: str) -> Json 
         return None
 
 
-def _last_apply(session: Session, namespace: NamespaceName) -> Json | None:
+def _last_apply(session: Session, namespace: NamespaceName) -> tuple[Json | None, str]:
+    """(the last apply, None: there is none or it is unknown; the reason why it is unknown, else "")."""
     from kodoctl.plan.history import parse, read_history
 
-    applies = read_history(map(parse, read_journal(session.admin, session.client, namespace))).applies
-    if not applies:
-        return None
+    found = read_history(map(parse, read_journal(session.admin, session.client, namespace)))
+    if found.latest is None:
+        return None, "a newer kodoctl carried it out" if found.newer else ""
     fields = ("id", "verb", "who", "began", "state", "commit")
-    return {name: getattr(applies[-1], name) for name in fields}
+    return {name: getattr(found.latest, name) for name in fields}, ""

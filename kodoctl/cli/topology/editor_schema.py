@@ -46,7 +46,7 @@ def editor_schema(file: Path) -> EditorSchema:
     folder above it in the repository, or in the folder `schemas` of one of these. If there is none, `missing` is a path
     in the folder of the topology file; if another file has that path, there is no reference.
     """
-    folder = file.absolute().parent
+    folder = Path(os.path.normpath(file.absolute())).parent
     for place in _places(folder):
         for found in (place / NAME, place / "schemas" / NAME):
             if _is_ours(found):

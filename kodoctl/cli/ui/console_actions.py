@@ -99,7 +99,9 @@ class ConsoleActions:
         return self._undo.plan(request, self._expansion(request.topology).namespace)
 
     def unfinished(self) -> Sequence[str]:
-        """Command lines that continue plans of the working folder's console which were not carried out to their end."""
+        """Command lines that continue the plans on messages, kept in the working folder, that were not carried out to
+        their end.
+        """
         return self._letters.unfinished()
 
     def _confirm(self, typed: Confirmation) -> None:

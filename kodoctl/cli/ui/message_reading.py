@@ -296,9 +296,9 @@ class MessageReading:
         acknowledged and that meet the condition, as `peek --out` writes it. `suffix`: format of the file, `jsonl` or
         `parquet`.
 
-        Raises UsageError at once. The iterator raises ClusterError if messages cannot be read, if the lane has more
-        than 200,000 messages or reading takes longer than 120 s, or if another file is being written: the file is then
-        incomplete.
+        Raises UsageError at once for an unknown lane, an invalid condition or another format. The iterator raises
+        ClusterError if messages cannot be read, if the lane has more than 200,000 messages or reading takes longer than
+        120 s, or if another file is being written: the file is then incomplete.
         """
         expansion, topic = self._lane(question)
         condition, encoder = parse(question.where, _now()), encoder_of(suffix)

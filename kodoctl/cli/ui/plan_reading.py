@@ -64,7 +64,9 @@ class PlanReading:
             return NamespaceHistory(document, command, self._holder(space))
 
     def stopped(self) -> tuple[StoppedApply, ...]:
-        """Reads the journals of all topologies for applies that stopped. One that cannot be read counts as none."""
+        """Reads the journals of all topologies. Returns the latest apply of each namespace that did not complete and
+        whose lease nobody holds. A journal that cannot be read counts as none.
+        """
         from kodoctl.cli.apply.namespace_history import journal_history
         from kodoctl.plan.history import to_json
 
@@ -73,7 +75,8 @@ class PlanReading:
         with BrokerClient(self._connection) as client:
             for space, name in names.items():
                 with suppress(KodoctlError):
-                    applies = [to_json(one) for one in journal_history(self._admin, client, space)[0].applies]
+                    latest = journal_history(self._admin, client, space)[0].latest
+                    applies = [] if latest is None else [to_json(latest)]
                     stopped = stopped_apply(name, str(space), applies, self._holder(space))
                     found += [stopped] if stopped is not None else []
         return tuple(found)

@@ -21,10 +21,11 @@ _KEEPING = frozenset({"retention", "ttl", "backlog_quota"})  # judged by the age
 
 
 def evidence_wanted(changes: Iterable[Change], live: Live) -> Iterator[Address]:
-    """Yields the addresses whose evidence the danger rules need: live functions and objects of the whole cluster that
-    are deleted; tenants that lose a cluster; and, if `holds_something` is true for them, deleted topics and
-    subscriptions, and topics whose retention, TTL or backlog quota changes, be it by a change of their namespace. An
-    address may come twice.
+    """Yields the addresses of the live objects whose evidence the danger rules need: functions and objects of the whole
+    cluster that are deleted; tenants that lose a cluster; topics and subscriptions that are deleted; topics whose
+    retention, TTL or backlog quota changes, either by a change of the topic or, for topics without a value of their
+    own, by one of the namespace. The last two kinds come only if `holds_something` is true for them. An address may
+    come twice.
     """
     for change in changes:
         match change:

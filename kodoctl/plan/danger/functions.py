@@ -104,7 +104,9 @@ def stopped_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
 
 
 def missing_packages(desired: Desired, live: Live) -> Iterator[Diagnostic]:
-    """Yields an error (K453) for each declared function or connector whose package the cluster does not have."""
+    """Yields an error (K453) for each declared function or connector in `missing_packages` of `live`: the cluster lacks
+    its package, and the files do not upload it.
+    """
     for address, why in sorted(live.missing_packages.items()):
         if address in desired.objects:
             yield error("K453", "a package that does not exist", f"{address}: {why}", desired.objects[address].where)

@@ -78,8 +78,8 @@ def untrusted_record(
     """Yields a refusal (K455) for the deletion of an object of the whole cluster, and for its creation or update by a
     journal instead of a file, if roles can write the journal, or the ledger of its home (the namespace whose ledger
     says that it is ours). Such roles are the administrators of the Pulsar tenant of its home, and those with `produce`
-    on kodoctl's own namespace in it. If they could not be read, it yields the refusal as well. A warning instead if its
-    address is in `allowed`.
+    on kodoctl's own namespace in it; for an object without a home, those of every Pulsar tenant that was read. If they
+    could not be read, it yields the refusal as well. A warning instead if its address is in `allowed`.
     """
     by_journal = isinstance(change, Create | Update) and change.about.where is None
     if not (by_journal or isinstance(change, Delete)):

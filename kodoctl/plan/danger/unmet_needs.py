@@ -22,8 +22,8 @@ K220: Final = "more topics than the namespace may have"
 
 def unmet_needs(live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
     """Yields an error for each change that names a Pulsar cluster which the instance does not have or the tenant is not
-    allowed (K432), and for each namespace that, after the plan has written topics in it, has more than its
-    `max_topics`, each partition counted (K220). Unknown facts cause no error.
+    allowed (K432), and for each namespace in which the plan creates or updates topics, and which then has more than its
+    `max_topics` (K220): each partition counts, topics of other topologies do not. Unknown facts cause no error.
     """
     made = tuple(changes)
     yield from _unknown_clusters(live, made)

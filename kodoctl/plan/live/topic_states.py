@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 
 
 def topic_state_findings(admin: Admin, desired: Desired, live: Live, plan: Plan) -> Iterator[Diagnostic]:
-    """Yields a warning for each topic that the plan adopts or updates and that takes no more messages (K442), and for
-    each such topic, and each one for which the plan turns schema validation on, that refuses producers without a schema
-    though the file declares none (K443). Sends one request for each topic that the plan adopts or updates, and one for
-    each topic that may be of the second kind. Raises ClusterError.
+    """Yields a warning (K442) for each topic that the plan adopts or updates and that was terminated, so that it takes
+    no more messages. Yields a warning (K443) for each topic that the plan adopts or updates, or for which it turns
+    schema validation on, and that will refuse producers without a schema though the file declares none. Sends one
+    request for each topic that the plan adopts or updates, and one for each topic that may get K443. Raises
+    ClusterError.
     """
     topics = [change for change in plan.changes if _is_live_topic(change)]
     places = {_before(change).name: change.about.where for change in topics}

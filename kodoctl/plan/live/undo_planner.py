@@ -37,7 +37,7 @@ _SAME_BEGIN_MS: Final = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Undoing:
-    """The plan that undoes the apply `applied`."""
+    """An apply (`applied`) from the journals, with the plan that undoes it."""
 
     plan: Plan
     applied: Applied
@@ -45,12 +45,12 @@ class Undoing:
 
 def read_apply(session: Session, namespace: NamespaceName, name: str) -> Applied:
     """Reads one apply from the journals of all namespaces to which it wrote, beginning with `namespace`. `name`: its
-    id, the beginning of it, or `last`. Raises UsageError (K424) for an unknown name, RefusedError (K431) if the journal
-    of one of these namespaces does not have the apply (a writer of one journal could name any namespace), and
-    ClusterError.
+    id, the beginning of it, or `last`. Raises UsageError (K424) for a name that no apply or several fit, and for `last`
+    if a newer kodoctl carried the latest out; RefusedError (K431) if the journal of one of these namespaces does not
+    have the apply (a writer of one journal could name any namespace); and ClusterError.
     """
     entries = list(map(parse, read_journal(session.admin, session.client, namespace)))
-    first = find_apply(read_history(entries).applies, name, str(namespace))
+    first = find_apply(read_history(entries), name, str(namespace))
     places = {NamespaceName.parse(key.rpartition("/")[0]) for key in first.ledgers} - {namespace}
     for place in sorted(places):
         theirs = list(map(parse, read_journal(session.admin, session.client, place)))
@@ -58,7 +58,7 @@ def read_apply(session: Session, namespace: NamespaceName, name: str) -> Applied
             detail = f"{first.id} is said to have written to {place}, whose journal knows nothing of it"
             raise RefusedError(error("K431", "journals that contradict each other", detail))
         entries += theirs
-    return find_apply(read_history(entries).applies, first.id, str(namespace))
+    return find_apply(read_history(entries), first.id, str(namespace))
 
 
 def prepare_undo(session: Session, namespace: NamespaceName, name: str, allowances: Allowances) -> Undoing:
@@ -96,8 +96,9 @@ def refuse_unlike(applied: Mapping[str, Applied]) -> None:
 def prepare_resume(session: Session, namespace: NamespaceName, destroy: Collection[Address] = ()) -> Plan:
     """Returns the plan of the rest of the latest apply of a namespace, which must be incomplete or cut off; writes
     nothing. `destroy`: addresses that may be destroyed; allowances in the journal do not count. Raises UsageError if
-    there is nothing to continue or the plan was too large for the journal, RefusedError if journals contradict each
-    other or another version of kodoctl made the plan, InvalidFileError for another fault of the plan, and ClusterError.
+    there is nothing to continue, or the journal has no readable plan (as if it was too large for it), RefusedError if
+    journals contradict each other or another version of kodoctl made the plan, InvalidFileError for another fault of
+    the plan, and ClusterError.
     """
     from kodoctl.plan import plan_file
     from kodoctl.plan.resume import rest_of

@@ -101,8 +101,9 @@ class Reply:
 
     @property
     def transient(self) -> bool:
-        """True if the same request may succeed later: the broker is busy or fails, another request moves the cursor of
-        the subscription, or the topic has no owner for a moment, as in an unload, a split and a fail-over.
+        """True if the same request may succeed later: the broker is busy or fails (without a `lasting` cause), another
+        request moves the cursor of the subscription, or the topic has no owner for a moment, as in an unload, a split
+        and a fail-over.
 
         A 412 about the topic itself, such as one with clients, is not transient. Nor is a 409: only the caller knows
         whether it means a change by another client at the same time.
@@ -230,7 +231,7 @@ def topic_path(topic: TopicName) -> str:
 
 
 def partition_path(topic: TopicName, index: int) -> str:
-    """Path of one partition of a topic below `/admin/v2/`; with PLAIN that of the topic itself."""
+    """Path of one partition of a topic below `/admin/v2/`; with PLAIN (-1) that of the topic itself."""
     return partition_name(topic_path(topic), index)
 
 

@@ -67,7 +67,7 @@ class CircularRedirectError(Exception):
 def unreachable(
     connection: Connection, method: str, path: str, last: Silence, failed: Mapping[str, Silence], seconds: float
 ) -> ClusterError:
-    """Makes the error for a request without an answer: LostReplyError for any request but a GET that may have arrived,
+    """Makes the error for a request without an answer: LostReplyError if the request may have arrived and is no GET,
     else ClusterError. `last`: the last try; `failed`: last try at each configured address that did not answer;
     `seconds`: duration of all tries. For a GET, and after a TLS failure, connects to the silent hosts to find out their
     protocol (1 s each at most).

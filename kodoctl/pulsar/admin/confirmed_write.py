@@ -40,8 +40,8 @@ def write_confirmed(  # noqa: PLR0913  # a request has these parts
     final: frozenset[int] = frozenset(),
 ) -> Reply | None:
     """Sends one write, repeats it if necessary until it has taken effect, and blocks meanwhile. Returns the last reply
-    (2xx, or a status in `final`), or None if `done` saw the effect. Tries as long as `admin.waits` allows; after a 409,
-    CONFLICT_S seconds.
+    (2xx, or a status in `final`), or None if `done` saw the effect. Tries as long as `admin.waits` allows; after a 409
+    at most CONFLICT_S seconds (8) in all.
 
     Raises WriteFailedError for any other refusal, at once, and if the time is over; ClusterError of `Admin.call` other
     than LostReplyError.

@@ -58,9 +58,9 @@ class NotAwaitedError(UnknownPartitionsError):
 
 def may_be_left_out(problem: ClusterError, *, is_ours: bool, everything: bool, lenient: bool) -> bool:
     """True if a read goes on without the topic whose read raised `problem`. That needs an UnknownPartitionsError. A
-    topic of ours is left out only in a comparison, and only if waiting does not mend the problem: else the verdict
-    would be that of a moment in which a broker ended. Another topic is left out in a comparison, in an import, and for
-    a NotAwaitedError.
+    topic of ours is left out only in a comparison, and only if waiting does not mend the problem (`lasting`): else the
+    verdict would be that of a moment in which a broker ended. Another topic is left out in a comparison, in an import,
+    and for a NotAwaitedError.
 
     Args:
         is_ours: a file declares the topic, or a ledger of ours lists it.

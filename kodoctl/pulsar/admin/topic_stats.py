@@ -90,7 +90,8 @@ def read_topic(admin: Admin, topic: TopicName, *, of: Collection[str] | None = N
 
 def read_plain_topic(admin: Admin, topic: TopicName, *, of: Collection[str] | None = None) -> TopicReading | None:
     """Does the same as `read_topic` for a topic that a list of the namespace names as a plain one, with fewer requests.
-    With `of`, NotAwaitedError is raised at once if the broker does not answer, because no marker is known yet.
+    With `of`, NotAwaitedError is raised at once, for any names, if the broker answers with a failure (not 401, 403 or
+    404), because no marker is known yet.
     """
     answer = _plain(admin, topic, {}, is_awaited=of is None)
     return None if answer is None else parse(topic, answer)

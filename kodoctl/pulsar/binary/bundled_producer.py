@@ -54,8 +54,8 @@ class BundledProducer(DedupProducer):
         self._thread.start()
 
     def send(self, number: int, message: RecalledMessage, on_receipt: OnReceipt) -> None:
-        """Queues a message, which `flush` sends. Raises RejectedError if its number does not rise, or if it is above
-        the topic's own limit even when compressed.
+        """Queues a message, which `flush` sends. Raises RejectedError if its number does not rise, or if the message is
+        above the topic's own limit even when compressed.
         """
         self._check_number(number)
         if self._largest and self._algorithm_for(message) != self._declared:
@@ -72,7 +72,7 @@ class BundledProducer(DedupProducer):
 
     def flush(self) -> bool:
         """Sends the queued messages. Returns False if the client refused one: later messages are then still queued, as
-        in `DedupProducer.flush`. Raises ClusterError.
+        in `DedupProducer.flush`. Raises ClusterError, LockedError.
         """
         import pulsar
 

@@ -34,8 +34,8 @@ _BUNDLE_BYTES: Final = 8 * 1024 * 1024
 
 class BrokerClient:
     """Client of the binary port, which opens at most one `pulsar.Client` at a time, when first needed. A second `close`
-    does nothing; a later `get` opens a new client. `problem`: the error of the first `get` if no broker answered; None
-    if one did, or `get` was not called.
+    does nothing; a later `get` opens a new client. `problem`: the error of the `get` for which no broker answered,
+    which each later `get` raises again; None: there was no such `get`.
 
     The client library's own log is not shown, because kodoctl reports errors itself.
     """

@@ -53,7 +53,7 @@ class Patience:
     def until(self, changed: threading.Condition, done: Callable[[], object], what: str, limit: float) -> float:
         """Waits until `done` returns true, and returns the seconds that it waited. The caller must have acquired
         `changed`, which is released while waiting. `what`: name of the awaited thing, for messages. Raises
-        UnansweredError after `limit` seconds, or after an interruption.
+        UnansweredError after `limit` seconds, or AFTER_STOP_S seconds after an interruption.
         """
         since = self._clock()
         with self.waits.during(what, limit):
@@ -67,8 +67,8 @@ class Patience:
 
     def call(self, work: Callable[[], T], what: str, limit: float, late: Callable[[T], object] = lambda _: None) -> T:
         """Runs `work` in a thread of its own, and returns its result or raises its exception. Raises UnansweredError
-        after `limit` seconds, or after an interruption; the call is then abandoned, and its thread passes a later
-        result to `late`.
+        after `limit` seconds, or AFTER_STOP_S seconds after an interruption; the call is then abandoned, and its thread
+        passes a later result to `late`.
         """
         changed = threading.Condition()
         returned: list[T] = []

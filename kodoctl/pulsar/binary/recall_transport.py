@@ -115,10 +115,11 @@ class DeadLetterConsumer:
         self._tokens = None
 
     def letters(self, until: Place, only: Container[Where]) -> Iterator[ReadMessage]:
-        """Yields unacknowledged messages in order, up to the entry `until`, which must be unacknowledged. The next call
-        begins after that entry. After `unacknowledged`, only messages of `only` that it returned are yielded; otherwise
-        all messages, also those that are not in `only`. Ends early if the command was stopped. Raises ClusterError,
-        also if no letter comes for RECEIPT_S seconds.
+        """Yields unacknowledged messages in order, up to the entry `until`, which must be unacknowledged. After
+        `unacknowledged` (unless `forget` was called), only messages of `only` that it returned, read by a reader.
+        Otherwise all messages, also those that are not in `only`: the next call then begins after `until`, and the call
+        ends early if the command was stopped. Raises ClusterError, also if no letter comes for RECEIPT_S seconds (by
+        the reader: 15 s).
         """
         if self._tokens is None:
             yield from (copy_message(message, token, where) for message, token, where in self._receive_messages(until))

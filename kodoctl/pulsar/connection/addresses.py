@@ -28,8 +28,8 @@ def split(text: str) -> tuple[str, ...]:
 
 
 def join(addresses: tuple[str, ...]) -> str:
-    """Joins addresses with commas, as the client library accepts them: only the first keeps its scheme. There is at
-    least one address, and each has the same scheme.
+    """Joins addresses with commas, as the client library accepts them: only the first keeps its scheme. There must be
+    at least one address, and all must have the same scheme.
     """
     first, *others = addresses
     return ",".join((first, *(other.partition("://")[2] for other in others)))

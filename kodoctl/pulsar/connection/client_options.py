@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from kodoctl.errors import ClusterError, error
-from kodoctl.pulsar.connection.credentials import trust
+from kodoctl.pulsar.connection.credentials import trust, trusted_file
 from kodoctl.pulsar.connection.discarded_messages import client_log
 from kodoctl.pulsar.connection.oauth2 import token_cache
 from kodoctl.pulsar.connection.peer import WITHIN_S, Peer, PortError, Protocol, peer_at
@@ -91,8 +91,9 @@ def create_client(connection: Connection, operation_timeout: int = OPERATION_TIM
     """Makes a `pulsar.Client`. `operation_timeout`: seconds after which the client stops trying to open a producer or a
     consumer.
 
-    The library's own log is not shown but searched for lost messages: kodoctl reports errors itself. Raises
-    ClusterError if there is no address of the binary port, or the issuer gives no token.
+    The client library writes its own log to a file in memory, where `ClientLog.news` finds the messages that it
+    discarded. Nothing else of that log is shown, because kodoctl reports errors itself. Raises ClusterError if there is
+    no address of the binary port, or the issuer gives no token.
     """
     import pulsar
 
@@ -101,7 +102,7 @@ def create_client(connection: Connection, operation_timeout: int = OPERATION_TIM
         raise ClusterError(error("K516", "no address of the broker's binary port", detail))
     tls = connection.tls
     files = {
-        "tls_trust_certs_file_path": tls.ca if tls else None,
+        "tls_trust_certs_file_path": trusted_file(tls) if connection.broker_url.startswith(_TLS) else None,
         "tls_certificate_file_path": tls.cert if tls else None,
         "tls_private_key_file_path": tls.key if tls else None,
     }

@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import tomlkit
+from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import InlineTable
 
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error, warning
-from kodoctl.host.host_facts import expand_home, nearest_file, why_a_strangers
+from kodoctl.host.host_facts import absolute_path, expand_home, nearest_file, why_a_strangers
 from kodoctl.host.private_files import write_whole
 from kodoctl.host.user_folders import config_folder
 from kodoctl.pulsar.connection.addresses import (
@@ -221,14 +223,13 @@ def _of_project(context: Context, own: Mapping[str, Context]) -> Iterator[Diagno
 def _read_config(file: Path) -> tuple[dict[str, Context], str | None]:
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, RecursionError) as problem:
         raise KodoctlError(error("K502", "cannot read configuration", str(problem), Where(str(file)))) from None
     problems = []
     found: dict[str, Context] = {}
     tables, current = content.get("contexts", {}), content.get("current")
     if not isinstance(tables, dict) or not isinstance(current, str | None):
-        detail = "`contexts` holds a table for each context, `current` names one of them"
-        raise KodoctlError(error("K502", "cannot read configuration", detail, Where(str(file))))
+        raise _without_tables(file)
     for name, values in tables.items():
         if fault := _fault(values):
             detail = f"[contexts.{name}] {fault}; a context has {', '.join(_CONTEXT_KEYS)}"
@@ -238,6 +239,11 @@ def _read_config(file: Path) -> tuple[dict[str, Context], str | None]:
     if problems:
         raise KodoctlError(*problems)
     return found, current
+
+
+def _without_tables(file: Path) -> KodoctlError:
+    detail = "`contexts` holds a table for each context, `current` names one of them"
+    return KodoctlError(error("K502", "cannot read configuration", detail, Where(str(file))))
 
 
 def _from(file: Path, key: str, value: str) -> str:
@@ -265,7 +271,7 @@ def check_context(file: Path, name: str, values: Mapping[str, Any], environ: Map
     Writes nothing. Raises UsageError or KodoctlError.
     """
     found, own = _context(file, name, values), user_config(environ)
-    if own is None or file.absolute() != own.absolute():
+    if own is None or absolute_path(file) != absolute_path(own):
         there = _read_config(own)[0] if own is not None and own.is_file() else {}
         if faults := [*_of_project(found, there)]:
             raise KodoctlError(*faults)
@@ -281,19 +287,21 @@ def _context(file: Path, name: str, values: Mapping[str, Any]) -> Context:
 
 def write_context(file: Path, name: str, values: Mapping[str, Any]) -> None:
     """Adds or replaces one context in a file, which is created if needed. Everything else in the file stays, with its
-    comments. `values`: as in the file, so file names are relative to its folder. Checks nothing (`check_context`).
+    comments. `values`: as in the file, so file names are relative to its folder. They are not checked
+    (`check_context`). Raises KodoctlError if the file cannot be parsed, or has its contexts in a form that cannot be
+    changed here (dotted keys), and OSError if it cannot be written.
     """
     document = _editable(file)
     contexts = document.setdefault("contexts", tomlkit.table(is_super_table=True))
-    table = tomlkit.table()
+    table = tomlkit.inline_table() if isinstance(contexts, InlineTable) else tomlkit.table()
     table.update(values)
     contexts[name] = table
     _write(file, document)
 
 
 def remove_context(file: Path, name: str) -> None:
-    """Removes a context from a file; if it is the current one, there is none then. Does nothing if the file or the
-    context is missing.
+    """Removes a context from a file. If it is the file's current one, the file has no current context afterwards. A
+    missing file or context is no error. Raises as `write_context` does.
     """
     if file.is_file():
         document = _editable(file)
@@ -304,19 +312,37 @@ def remove_context(file: Path, name: str) -> None:
 
 
 def use_context(file: Path, name: str) -> None:
-    """Makes a context the current one of a file, which is created if needed. Does not check that the context exists."""
+    """Makes a context the current one of a file, which is created if needed. Does not check that the context exists.
+    Raises as `write_context` does.
+    """
     document = _editable(file)
     document["current"] = name
     _write(file, document)
 
 
 def _editable(file: Path) -> tomlkit.TOMLDocument:
-    return tomlkit.parse(file.read_text(encoding="utf-8")) if file.is_file() else tomlkit.document()
+    """Content of a file, to be changed; an empty document if there is no such file. The contexts themselves are not
+    checked, so that a faulty one can be replaced. Raises KodoctlError (K502).
+    """
+    try:
+        document = tomlkit.parse(file.read_text(encoding="utf-8")) if file.is_file() else tomlkit.document()
+    except (OSError, ValueError, TOMLKitError, RecursionError) as problem:
+        raise KodoctlError(error("K502", "cannot read configuration", str(problem), Where(str(file)))) from None
+    if not isinstance(document.get("contexts", {}), dict):
+        raise _without_tables(file)
+    return document
 
 
 def _write(file: Path, document: tomlkit.TOMLDocument) -> None:
+    """Replaces the file. Raises KodoctlError (K502) if the text would say something else than `document`: tomlkit
+    writes a new table between dotted keys.
+    """
+    text = tomlkit.dumps(document)
+    if tomllib.loads(text) != document.unwrap():
+        detail = "it cannot be changed here: begin each context with a line [contexts.NAME] instead of dotted keys"
+        raise KodoctlError(error("K502", "cannot read configuration", detail, Where(str(file))))
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, tomlkit.dumps(document).encode())
+    write_whole(file, text.encode())
 
 
 def connect(flags: Flags, environ: Mapping[str, str], folder: Path) -> Connection:

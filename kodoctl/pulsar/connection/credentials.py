@@ -7,9 +7,14 @@ is used for both, and the first that has a TLS file is used for all TLS files.
 
 from __future__ import annotations
 
+import atexit
+import os
 import ssl
+import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -17,7 +22,7 @@ from urllib.parse import urlsplit
 import certifi
 
 from kodoctl.errors import UsageError, Where, error
-from kodoctl.host.host_facts import expand_home
+from kodoctl.host.host_facts import absolute_path
 from kodoctl.pulsar.connection.secret import Secret, checked_secret, read_secret
 
 TLS_KEYS: Final = ("tls_cert", "tls_key", "tls_ca")
@@ -96,7 +101,7 @@ def checked_issuer(url: str, place: str) -> str:
 
 def checked_secure_url(url: str, place: str, noun: str, secret: str) -> str:
     """Checks a URL to which a secret is sent, and returns it without a final slash. Raises UsageError (K505) if the URL
-    neither uses TLS (https) nor points to this machine, or if it contains a user.
+    neither uses TLS (https) nor points to this machine, or if it contains a user or no host.
 
     Args:
         place: the URL's source, for messages.
@@ -119,9 +124,9 @@ def checked_secure_url(url: str, place: str, noun: str, secret: str) -> str:
 
 def tls_of(values: Mapping[str, str], place: str) -> Tls | None:
     """TLS files of one source (flags, environment or context), None if it names none. The files are loaded once to
-    check them. Raises UsageError (K525).
+    check them. Raises UsageError (K525; K031 for a relative name if the working folder was deleted).
     """
-    files = [expand_home(values[key]).absolute() if values.get(key) else None for key in TLS_KEYS]
+    files = [absolute_path(values[key]) if values.get(key) else None for key in TLS_KEYS]
     if not any(files):
         return None
     found = Tls(*files)
@@ -145,6 +150,29 @@ def tls_of(values: Mapping[str, str], place: str) -> Tls | None:
 
 def _unusable(detail: str, file: Path | None = None) -> UsageError:
     return UsageError(error("K525", "TLS files cannot be used", detail, Where(str(file)) if file else None))
+
+
+def trusted_file(tls: Tls | None) -> Path:
+    """PEM file of the authorities that `trust` trusts. The client library reads one file, and without one it would
+    trust those of certifi alone, so that a company's own authority counted on the admin port only.
+    """
+    return tls.ca if tls and tls.ca else _system_authorities()
+
+
+@cache
+def _system_authorities() -> Path:
+    """File with the authorities of the system and of certifi, until the end of this process."""
+    system = ssl.get_default_verify_paths()
+    files = [Path(certifi.where()), *([Path(system.cafile)] if system.cafile else [])]
+    files += sorted(Path(system.capath).glob("*.[0-9]")) if system.capath else []
+    handle, name = tempfile.mkstemp(prefix="kodoctl-authorities-", suffix=".pem")
+    with os.fdopen(handle, "wb") as file:
+        for one in files:
+            with suppress(OSError):
+                file.write(one.read_bytes() + b"\n")
+    made_by = os.getpid()
+    atexit.register(lambda: Path(name).unlink(missing_ok=True) if os.getpid() == made_by else None)
+    return Path(name)
 
 
 def trust(tls: Tls | None) -> ssl.SSLContext:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kodoctl.errors import UsageError, Where, error
-from kodoctl.host.host_facts import expand_home
+from kodoctl.host.host_facts import absolute_path, expand_home
 
 
 class Secret:
@@ -49,14 +49,16 @@ class Secret:
 
 
 def read_secret(file: Path) -> Secret:
-    """Reads a file that contains one word, such as a token. Raises UsageError (K504)."""
+    """Reads a file that contains one word, such as a token. Raises UsageError (K504; K031 for a relative name if the
+    working folder was deleted, because another process could not read the secret again).
+    """
     try:
         text = expand_home(file).read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or "it is not a token"
         detail = f"{reason}: name a file that holds the token and nothing else"
         raise UsageError(error("K504", "cannot read token", detail, Where(str(file)))) from None
-    return checked_secret(text, str(file), file=str(expand_home(file).absolute()))
+    return checked_secret(text, str(file), file=str(absolute_path(file)))
 
 
 def checked_secret(text: str, source: str, *, file: str | None = None, variable: str | None = None) -> Secret:

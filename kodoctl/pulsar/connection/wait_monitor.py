@@ -107,8 +107,9 @@ class WaitMonitor:
                 del self._waits[id(wait)]
 
     def report(self) -> None:
-        """Reports the longest wait to `on_wait`, if it has lasted for 5 s (REPORT_AFTER_S) and the last report is 5 s
-        old (REPORT_EVERY_S). There is one line for all waits, so that many threads do not fill the screen.
+        """Reports the longest wait to `on_wait`, by the name of the innermost wait of its thread, if it has lasted for
+        5 s (REPORT_AFTER_S) and the last report is 5 s old (REPORT_EVERY_S). There is one line for all waits, so that
+        many threads do not fill the screen.
         """
         with self._lock:
             now = self._clock()

@@ -27,9 +27,9 @@ def read_evidence(
     admin: Admin, live: Live, addresses: Iterable[Address], *, ledgers_of: frozenset[Address]
 ) -> Mapping[Address, Evidence]:
     """Reads, in several threads, the evidence of the topics, subscriptions, functions and objects of the whole cluster
-    among `addresses`. Each address must be in `live.objects`. Other resources, and objects that are gone, are absent
-    from the result. `ledgers_of`: addresses of topics whose stored ledgers are read as well, by one request for each
-    partition. Raises ClusterError.
+    among `addresses`. Each address must be in `live.objects`. Other resources, and topics that are gone by now (with
+    their subscriptions), are absent from the result. `ledgers_of`: addresses of topics whose stored ledgers are read as
+    well, by one request for each partition. Raises ClusterError.
     """
     wanted = sorted(set(addresses))
     with ThreadPoolExecutor(8, thread_name_prefix="evidence") as pool:

@@ -221,7 +221,8 @@ def request_form(
     its marker; `options`: its present runtime options.
 
     An update contains the URL of a package only if the package changed, because the worker would load it again. It
-    contains no subscription, because the worker refuses a subscription in an update, even its present one.
+    contains no inputs, no start and no subscription, because the worker refuses a subscription in an update, even its
+    present one.
     """
     words = _WORDS[function.kind]
     marked = {

@@ -30,8 +30,8 @@ _BUILTINS: Final[dict[FunctionKind, str]] = {
 def missing_packages(admin: Admin, functions: Iterable[FunctionResource]) -> dict[Address, str]:
     """Returns the functions and connectors whose package the cluster certainly lacks: address -> text about the
     package. Left out are packages that are a URL, and packages that the cluster may or may not have, because the role
-    lacks the right for example. Sends one request for each package of the cluster, and one for the builtin packages of
-    each kind. Raises ClusterError if no broker answers.
+    lacks the right for example. Sends one request for each package in the cluster's own storage that they name, and one
+    for the builtin packages of each kind. Raises ClusterError if no broker answers.
     """
     found: dict[Address, str] = {}
     builtins: dict[FunctionKind, frozenset[str] | None] = {}

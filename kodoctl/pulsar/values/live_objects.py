@@ -180,8 +180,9 @@ class ClusterIdentity:
 @dataclass(frozen=True)
 class Live:
     """Live inventory: everything that was read from the cluster for one command. Objects that could not be read are
-    listed as such (`unseen`, `unread`, `unread_functions`, `unread_platform`, `databases`), because unknown is never
-    absent.
+    listed as such (`unseen`, `unread`, `unread_functions`, `unread_platform`; in `databases`, those with a `problem`),
+    because unknown is never absent. `is_unknown` tells it for one publication, slot, function, connector, package or
+    object of the whole cluster.
     """
 
     identity: ClusterIdentity
@@ -201,7 +202,8 @@ class Live:
     unsupported: frozenset[str] = frozenset()  # topic policies this broker does not have
     unseen: frozenset[NamespaceName] = frozenset()  # of which only topics and subscriptions could be read
     unread: Mapping[TopicName, str] = field(default_factory=dict)  # why only names are known of these
-    databases: Mapping[str, DatabaseFacts] = field(default_factory=dict, repr=False)  # by the variable of their URL
+    # the databases that were looked at, readable or not, by the variable of their URL
+    databases: Mapping[str, DatabaseFacts] = field(default_factory=dict, repr=False)
     # why a function, connector or package could not be read, and why those of a kind could not be listed: `KIND.TENANT/NAMESPACE`
     unread_functions: Mapping[Address, str] = field(default_factory=dict)
     missing_packages: Mapping[Address, str] = field(default_factory=dict)  # of functions and connectors of the files

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def check_cluster(ledger: RecallLedger, tenant: str, identity: str | None) -> bool:
-    """True if the ledger has recalls of this cluster; False if it has none of the tenant, or if `identity`, the UUID of
-    the tenant on this cluster, is None (not known). Raises RefusedError (K557) for a ledger of another cluster,
-    KodoctlError.
+    """True if the ledger is recorded (`record_cluster`) as one of this cluster; False if no cluster of the tenant is
+    recorded in it, or if `identity`, the UUID of the tenant on this cluster, is None (not known). Raises RefusedError
+    (K557) if only other clusters are recorded, KodoctlError.
     """
     known = {one.recall_id for one in ledger.entries(_key(tenant))} if identity is not None else set()
     if known and identity not in known:

@@ -79,15 +79,16 @@ class CandidateStore:
         self._base.close()
 
     def first_of(self, name: bytes) -> int | None:
-        """Number of the chosen letter that was added with this name (a hash that all copies of a message share); None
-        if there is none yet.
+        """Number of the chosen letter that was added with this name (a hash that all copies of a message share), even
+        if it was settled or removed since; None: no letter was added with this name.
         """
         found = self._base.execute("SELECT seq FROM name WHERE name = ?", (name,)).fetchone()
         return None if found is None else int(found[0])
 
     def add(self, ref: LetterRef, recall_id: str, digest: str, lane: int, labels: int, name: bytes | None) -> int:
         """Adds a chosen letter and returns its number. `lane`, `labels`: numbers that the caller gets back from
-        `stored`; `name`: a new name, by which `first_of` then finds the letter; None: no later letter is a copy of it.
+        `stored`; `name`: a name that the store does not have yet, by which `first_of` finds this letter; None: the
+        letter has no name, because no later letter is a copy of it.
         """
         self.chosen += 1
         ids = (bytes.fromhex(recall_id), bytes.fromhex(digest))

@@ -93,8 +93,9 @@ def _split(keys: list[KeyCount]) -> Diagnostic:
 
 
 def leaving(letters: Iterable[PlannedLetter], settle: Iterable[LetterRef]) -> set[Position]:
-    """Positions of all messages that leave the lane by a plan: sent messages, copies of them, and messages that an
-    earlier recall sent or discarded.
+    """Positions of all messages that leave the lane when a plan is carried out: `letters`, which it sends or discards;
+    the copies of each; and `settle`, which an earlier recall sent or discarded. `letters` is iterated twice, so it must
+    not be an iterator.
     """
     found = {one.position for one in letters}
     for one in letters:

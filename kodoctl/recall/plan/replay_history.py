@@ -3,13 +3,14 @@
 can be continued and undone. Other readers of the journal pass these entries over.
 
 Every client that may produce to the journal may write into it, so an invalid entry is left out, and what a plan in it
-names is compared with the cluster before anything is written.
+names is compared with the cluster before anything is written. A replay of a newer kodoctl cannot be read: it is told,
+and while it is the latest one, `last` means none.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -18,6 +19,7 @@ from kodoctl.errors import KodoctlError, UsageError, error
 from kodoctl.pulsar.values import packed_text
 from kodoctl.recall.plan.entry_runs import Runs, from_rows, to_rows
 from kodoctl.recall.plan.replay_plan import parse, part_of
+from kodoctl.text.escaping import one_line
 from kodoctl.topology.names import InvalidNameError, TopicName
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 KIND: Final = "replay"
 VERSION: Final = 1
+_MAX_RUN: Final = 64  # characters of the run of a newer kodoctl
 _MOST_PACKED: Final = 4 << 20  # bytes of an entry; a broker takes messages of 5 MiB
 Json = dict[str, Any]
 
@@ -101,6 +104,30 @@ class ReplayRecord:
         }
 
 
+@dataclass(frozen=True)
+class Replays(Mapping[str, ReplayRecord]):
+    """Replays in the journal of a namespace by their run, oldest first. `newer`: runs of a newer kodoctl, which cannot
+    be read; `is_last_newer`: the latest of all is one of them.
+    """
+
+    records: Mapping[str, ReplayRecord]
+    newer: tuple[str, ...] = ()
+    is_last_newer: bool = False
+
+    def __getitem__(self, run: str) -> ReplayRecord:
+        return self.records[run]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.records)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def unread(self) -> Iterator[str]:
+        """Yields a text about each replay of a newer kodoctl."""
+        yield from (f"replay {run}: a newer kodoctl made it, and this one cannot read it" for run in self.newer)
+
+
 def begin_entry(plan: ReplayPlanDocument, before: Mapping[str, Runs], who: str, at: int) -> Json:
     """Makes the entry that is written before the first cursor moves. `before`: acknowledged entries of each partition;
     `who`: name of the caller; `at`: ms since the epoch. Raises UsageError (K593) if the acknowledged entries are in too
@@ -125,21 +152,27 @@ def _entry(run: str, phase: Phase, at: int) -> Json:
     return {"kind": KIND, "v": VERSION, "run": run, "phase": phase.value, "at": at}
 
 
-def read_replays(entries: Iterable[Mapping[str, Any]], namespace: str) -> dict[str, ReplayRecord]:
-    """Returns every replay in the journal of a namespace by its run, oldest first. An entry that kodoctl did not write,
-    or that names a topic of another namespace, is ignored.
+def read_replays(entries: Iterable[Mapping[str, Any]], namespace: str) -> Replays:
+    """Returns every replay in the journal of a namespace. An entry that kodoctl did not write, or that names a topic of
+    another namespace, is ignored.
     """
     found: dict[str, ReplayRecord] = {}
+    newer: dict[str, None] = {}
+    is_last_newer = False
     for entry in entries:
-        run = entry.get("run")
-        if entry.get("kind") != KIND or entry.get("v") != VERSION or not isinstance(run, str):
+        run, version = entry.get("run"), entry.get("v")
+        if entry.get("kind") != KIND or not isinstance(run, str):
+            continue
+        if version != VERSION:
+            if isinstance(version, int) and version > VERSION and entry.get("phase") == Phase.BEGIN:
+                newer[one_line(run, _MAX_RUN)], is_last_newer = None, True
             continue
         known = found.get(run)
         if known is not None:
             found[run] = _later(known, entry)
         elif entry.get("phase") == Phase.BEGIN and (record := _record(entry, namespace)) and record.run == run:
-            found[run] = record
-    return found
+            found[run], is_last_newer = record, False
+    return Replays(found, tuple(newer), is_last_newer)
 
 
 def _later(known: ReplayRecord, entry: Mapping[str, Any]) -> ReplayRecord:
@@ -173,13 +206,17 @@ def _record(entry: Mapping[str, Any], namespace: str) -> ReplayRecord | None:
         return None
 
 
-def find_replay(found: Mapping[str, ReplayRecord], name: str, namespace: str) -> ReplayRecord:
+def find_replay(found: Replays, name: str, namespace: str) -> ReplayRecord:
     """Finds the replay whose run begins with `name`, or for `last` the latest one, even if it is undone, so that a
-    repeated command takes back no earlier one. Raises UsageError (K596) if no run fits or several do, and if a later
-    replay of the same subscription is not undone: that one has to be undone first. An undone replay is returned in any
-    case.
+    repeated command takes back no earlier one. Raises UsageError (K596) if no run fits or several do, if `last` is a
+    replay of a newer kodoctl, and if a later replay of the same subscription is not undone: that one has to be undone
+    first. An undone replay is returned in any case.
     """
     known = list(found.values())
+    if name == "last" and found.is_last_newer:
+        latest = f"the latest in {namespace}, {found.newer[-1]}, was made by a newer kodoctl"
+        detail = f"{latest}: undo it with that one, or name an earlier replay by its run"
+        raise UsageError(error("K596", "replay not found", detail))
     open_ = [one for one in known if one.state != "undone"]
     fitting = known[-1:] if name == "last" else [one for one in known if one.run.startswith(name)]
     if len(fitting) != 1:

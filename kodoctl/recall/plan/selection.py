@@ -112,8 +112,8 @@ class LetterSelection:
         self.written: LetterTable | None = None
 
     def offer(self, letter: DeadLetter) -> None:
-        """Counts a dead letter, and chooses it if it can be read completely and meets the condition. Some of these are
-        left out nevertheless: see ExclusionReason.
+        """Counts an unacknowledged letter, and chooses it if it can be read completely and meets the condition. Some of
+        these are left out nevertheless: see ExclusionReason.
         """
         self.read += 1
         self.count_entry(letter.position)

@@ -58,9 +58,9 @@ class BatchSender:
         self._passed: dict[int, int] = {}  # lane -> numbers up to here are the broker's: none of them can be new
 
     def open(self, lanes: Collection[int], stack: ExitStack) -> None:
-        """Opens lanes by their indices until `stack` closes, and then scans them for messages that an earlier attempt
-        of this plan left in doubt there: the ledger gets an outcome (sent, refused, unclear) for each that must not be
-        sent again. Raises the errors of `open_lanes` and of the ledger.
+        """Opens lanes by their indices (`stack` closes them), and scans them at once for messages that an earlier
+        attempt of this plan left in doubt there: the ledger gets an outcome (sent, refused, unclear) for each that must
+        not be sent again. Raises the errors of `open_lanes` and of the ledger.
         """
         self._lanes, facts = open_lanes(self._plan, self._cluster, lanes, stack)
         self._ledger.read()  # whoever had the lanes until now may have appended entries to the last
@@ -222,9 +222,9 @@ class ReceiptTracker:
                 self._changed.notify_all()
 
     def wait(self, batch: SendBatch) -> None:
-        """Waits until every message that was sent has its receipt. Gives up after 90 s (SILENCE) without a receipt, or
-        5 s (PATIENCE) once `stop` is set: a lost connection may never return. Messages without a receipt then have no
-        outcome, the batch is `left`, and `stop` is set, so that nothing more is sent.
+        """Waits until every message of the batch that was sent has its receipt. Gives up if no receipt of any batch
+        comes for 90 s (SILENCE), or for 5 s (PATIENCE) once `stop` is set: a lost connection may never return. Messages
+        without a receipt then have no outcome, the batch is `left`, and `stop` is set, so that nothing more is sent.
         """
         with self._waits.during("receipts of the letters that were sent", SILENCE), self._changed:
             self._silent_since = None

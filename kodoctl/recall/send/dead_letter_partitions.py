@@ -43,7 +43,8 @@ class MessageSource(Protocol):
 
     def acknowledged_in_batches(self, expected: Collection[Position]) -> set[Position]:
         """Returns those of the positions `expected` that are acknowledged although other messages of their batch are
-        not.
+        not; none if the source cannot tell. May be called at most once after each `open`, before `messages`. Waits for
+        messages. Raises ClusterError.
         """
 
     def acknowledge(self, position: Position, token: object) -> None:
@@ -111,9 +112,10 @@ class DeadLetterPartitions:
                 return
 
     def acknowledged_in_batches(self, expected: Collection[Position]) -> set[Position]:
-        """The positions of `expected` that are acknowledged although other messages of their batch are not, which a
-        reader cannot find out: none if `options.holds` is False. Call this at most once after each `open`, before
-        `messages`.
+        """Returns those of the positions `expected` that are acknowledged although other messages of their batch are
+        not; none if `options.holds` is False, because a reader cannot find out. May be called at most once after each
+        `open`, before `messages`. Waits for messages of each partition in question; once `stop` of the options is set,
+        it waits no longer, and also returns positions that are not acknowledged. Raises ClusterError.
         """
         found: set[Position] = set()
         for number, source in self._sources.items():

@@ -115,8 +115,8 @@ class LaneDuplicates:
         self.doubts: list[str] = []
 
     def find(self, letters: Iterable[PlannedLetter], numbers: Collection[int]) -> Iterator[Duplicate]:
-        """Yields the duplicates of some letters of the plan, by the statuses in the ledger. `numbers`:
-        partitions that the attempt holds.
+        """Yields the duplicates of some letters of the plan, by the statuses in the ledger. `numbers`: of the source
+        topic's partitions that the attempt holds.
         """
         chosen = {one.recall_id: one for one in letters}
         run, statuses = self._plan.run, self._ledger.statuses

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 def open_lanes(
     plan: RecallPlan, cluster: RecallCluster, needed: Collection[int], open_ends: ExitStack
 ) -> tuple[dict[int, DedupProducer], dict[int, PartitionFacts]]:
-    """Checks and opens lanes until `open_ends` closes. Returns their producers and their facts, both by the lane's
-    index. Raises the errors of `check_lanes`, and LockedError while another process sends by this plan.
+    """Checks the needed lanes (indices into the plan's lanes) and opens them; `open_ends` closes them. Returns their
+    producers and their facts, both by the lane's index. Raises the errors of `check_lanes`, and LockedError while
+    another process sends by this plan.
     """
     facts = check_lanes(plan, cluster, needed)
     lanes = {}

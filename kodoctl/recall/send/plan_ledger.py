@@ -76,7 +76,9 @@ class PlanLedger:
         self._note_begins(entries)
 
     def settled(self, letter: PlannedLetter) -> bool:
-        """True if any run sent or discarded the dead letter for certain."""
+        """True if, by `statuses`, any run certainly sent or discarded the dead letter. Reads nothing: False also for a
+        letter that is not among the selected ones, and for every letter before the first `select` or `read`.
+        """
         status = self.statuses.get(letter.recall_id)
         return status is not None and status.settled
 

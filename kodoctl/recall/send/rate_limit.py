@@ -11,8 +11,8 @@ _TOO_SHORT: Final = 0.002  # seconds: a sleep below it costs more than it saves
 
 
 class RateLimit:
-    """Limiter of a sender to `per_second` starts (above 0), without bursts after a pause. `clock`: seconds; `a_second`:
-    the limit rounded down, at least 1. Only for one thread.
+    """Limiter of a sender to `per_second` starts of messages a second (above 0), without bursts after a pause. `clock`:
+    seconds; `a_second`: the limit rounded down, at least 1. Only for one thread.
     """
 
     def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:

@@ -90,7 +90,7 @@ def apply_replay(work: ReplayWork, earlier: ReplayRecord | None) -> ReplayReport
 
     Before anything is changed, raises RefusedError (K595) if the plan does not fit the cluster (`why_stale`; only
     without `earlier`), and the errors of `LanePause.begin` and `begin_entry`. After that, raises ClusterError or
-    LockedError, or returns a report with `problems`: the lanes stay paused, and the same command continues.
+    LockedError, or returns a report with `problems`: the lanes stay paused, and the same command, run again, continues.
     """
     plan, report = work.plan, ReplayReport(work.plan["run"], "replay")
     if earlier is None:

@@ -32,8 +32,9 @@ def can_judge(schema: Schema) -> bool:
 
 
 def refuses(new: Schema, old: Schema) -> Iterator[str]:
-    """Yields every reason why `new` may refuse a payload that `old` accepts: "at amount: …". Both must be valid. A
-    property that `old` leaves open and does not name is no reason, whatever `new` says of it.
+    """Yields every reason why `new` may refuse a payload that `old` accepts: "at amount: …". Both must be valid. The
+    type that `new` gives to a property that `old` leaves open and does not name is no reason; that it requires or
+    forbids one is.
     """
     yield from _Judge(new, old).check(new, old, "", frozenset())
 

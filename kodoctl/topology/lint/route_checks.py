@@ -70,7 +70,7 @@ def overlapping(subscriptions: Iterable[DeclaredSubscription]) -> Iterator[RuleM
 
 
 def circles(subscriptions: Iterable[DeclaredSubscription]) -> Iterator[RuleMatch]:
-    """Finds routes that send a message from level to level back to one where it was: one such circle for a
+    """Finds routes that send a message from level to level back to one where it was: one such circle at most for a
     subscription, and none if one of its conditions cannot be parsed.
     """
     for expansion, path, ground, subscription in subscriptions:

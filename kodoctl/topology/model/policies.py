@@ -219,7 +219,9 @@ class InactiveTopic(PolicyMap):
 
 
 class AutoTopicCreation(PolicyMap):
-    """The topic that the broker creates if a client names a topic that does not exist."""
+    """Topic that the broker creates if a client names one that does not exist. Writing it allows the creation, as
+    `true` does, which creates topics without partitions.
+    """
 
     type: Literal["partitioned", "non-partitioned"] = "partitioned"
     """Kind of topic."""
@@ -367,7 +369,9 @@ class TopicPolicies(SharedPolicies):
 
 
 class NamespacePolicies(SharedPolicies):
-    """Policies of the namespace object. Only the keys named here are managed."""
+    """Policies of the namespace object. Only the keys named here are managed; one that an earlier apply set and the
+    file names no longer is unset, except `replication`, `allowed_clusters` and `bundles`, which Pulsar cannot unset.
+    """
 
     replication: NamedClusters | None = optional_like(["east", "west"])
     """Clusters the messages are replicated to; managed only where named. Pulsar cannot unset them."""
@@ -474,7 +478,9 @@ def from_json(name: str, value: Any) -> PolicyValue:
 
 
 def what_is_missing(value: PolicyValue) -> str | None:
-    """Reason, in one sentence, why Pulsar would refuse a merged policy; None if it is complete."""
+    """Reason, in one sentence, why a merged policy cannot be: a member is missing, or members exclude each other; else
+    None.
+    """
     match value:
         case Retention(time=time, size=size) if time is None or size is None:
             return (

@@ -55,8 +55,8 @@ RouteValue = StrictStr | StrictInt | FiniteFloat | StrictBool
 
 
 def checked_pattern(pattern: str) -> str:
-    """Returns the pattern. Raises PydanticCustomError (K004) for one that `pattern_problem` refuses, such as an invalid
-    one, or one that could match no character at all or run very long.
+    """Returns the pattern. Raises PydanticCustomError (K004) for one that `pattern_problem` refuses, such as one that
+    is not valid, could match an empty text, or could take very long to search.
     """
     if problem := pattern_problem(pattern):
         raise wrong_value(f"{pattern} {problem}")

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 def places_of_rules(files: Iterable[SourceFile]) -> list[Path]:
     """Paths of the rules files that these topologies may have, whether they exist or not, relative to the working
-    folder and each once; of one topology the highest folder first. Outside of a repository that is the working folder,
-    or the folder of a topology that does not lie below it.
+    folder and each once; of one topology the highest folder first. The highest folder is the root of the repository;
+    outside of a repository the working folder, or the topology's own folder if that does not lie below it.
     """
     folders = dict.fromkeys(folder_of(file) for file in files)
     return [

@@ -142,7 +142,9 @@ def _operand(annotation: Any, operator: str, raw: Any) -> Any:
 
 
 def _contradictions(operands: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields tests that cannot hold together, so that every object would be refused."""
+    """Yields (operator, text for people) for tests that contradict another one, so that every object would be refused,
+    and for one beside `equals`, which decides by itself.
+    """
     least, most = operands.get("at_least"), operands.get("at_most")
     if least is not None and most is not None and comparable(least) > comparable(most):
         yield (

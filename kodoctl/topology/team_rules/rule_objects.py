@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class RuleObject:
     """An object that rules judge. `name`: TOPOLOGY, TOPOLOGY/TOPIC or TOPOLOGY/TOPIC/SUBSCRIPTION, by which exemptions
-    name it; `path`: its entry in the file; `facts`: name of a field -> its value, over the keys of `model`; `parts`:
-    name of a field that may be `true` or left out -> the settings that this means, for paths below it; `topic`: the
-    topic whose policies in effect are the object's, None: the object has no policies.
+    name it; `path`: its entry in the file; `model`: its values by the keys of the file, None: it has none; `facts`:
+    name of a field -> its value, in place of that in `model`; `parts`: name of a field that may be `true` or left out
+    -> the settings that this means, for paths below it; `topic`: the topic whose policies in effect are the object's,
+    None: the object has no policies.
     """
 
     name: str

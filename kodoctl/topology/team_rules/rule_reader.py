@@ -43,10 +43,11 @@ class PlacedExemption:
 
 @dataclass(frozen=True, slots=True)
 class PlacedRule:
-    """A rule that can be checked. `name`: SET/RULE for one of a shipped set; `select`, `require`, `condition`: its
-    tests; `where`: its place; `folder`: absolute path, the topologies in and below it are judged, None: all;
-    `revision`: the git revision of the rules file, "" for the file on disk; `named`: only topologies with these names
-    are judged, None: all. Rules are equal if they judge alike, whatever their place.
+    """A rule that can be checked. `name`: SET/RULE for one of a shipped set; `select`: tests that choose the objects to
+    judge; `require`, `condition`: the tests that they have to pass; `where`: its place; `folder`: absolute path, the
+    topologies in and below it are judged, None: all; `revision`: the git revision of the rules file, "" for the file on
+    disk; `named`: only topologies with these names are judged, None: all. Rules are equal if they judge alike, whatever
+    their place.
     """
 
     name: str

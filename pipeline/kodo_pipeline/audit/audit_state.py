@@ -40,7 +40,7 @@ class SettledTotals:
     number of record numbers that have two different records, by number of the subscription; `newest`: publish time of
     the newest message, ms since the epoch. A first hop is a message as its producer sent it, which no worker moved:
     `unnumbered`: number of first hops without a producer's sequence number; `meant`: number of first hops that are
-    addressed to one subscription, by (topic, subscription).
+    addressed to one subscription, by (full name of the topic, subscription).
 
     `since`: messages published before this time (ms) are not counted, because their rows had been removed when the
     counts began, None: all are counted. `removal`: run of the last removal before the counts began, "" if there was

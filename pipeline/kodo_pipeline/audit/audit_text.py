@@ -17,7 +17,9 @@ _SHOWN: Final = 5  # messages named of each fate, cause and topic
 
 
 def lines(document: AuditDocument) -> Iterator[str]:
-    """Yields an audit as lines of text: verdict, reasons, counts, samples of the findings, commands to copy."""
+    """Yields an audit as lines of text: verdict, reasons, counts, notes, coverage, samples of the findings, commands
+    and queries to copy.
+    """
     yield document["verdict"].upper()
     for reason in document["reasons"]:
         yield f"  {reason['text']}"

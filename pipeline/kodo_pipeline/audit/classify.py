@@ -40,9 +40,9 @@ def outcomes(places: DataFrame, lanes: DataFrame, removed: RemovedRows | None = 
     `places`: result of kodo_pipeline.audit.positions.places; `lanes`: rows of LANES there; `removed`: removed rows of
     the landing. Returns (lane, ledger, entry, batch, family, identity, next, completions, published, without_next_hop,
     with_next_hop, doubtful, stored, carried, final). `without_next_hop`, `with_next_hop`: the outcome (a number, see
-    `outcome_of`) if no message is stored as the next hop, and if one is; `doubtful`: 1 if these differ, else 0 (a
-    number, because Spark skips blocks of cached rows by numbers only); `final`: no row that a broker or a worker writes
-    later changes the outcome.
+    `outcome_of`; -1: nothing is known of the place) if no message is stored as the next hop, and if one is; `doubtful`:
+    1 if these differ, else 0 (a number, because Spark skips blocks of cached rows by numbers only); `final`: no row
+    that a broker or a worker writes later changes the outcome.
 
     Persist the result: `place_outcomes` reads it twice. Each step is a projection of its own, so that nothing is
     computed twice, and no method that Spark generates is too long for Java to compile.
@@ -107,7 +107,7 @@ def place_outcomes(outcomes: DataFrame, hops: DataFrame) -> DataFrame:
     `outcomes`: result of the function `outcomes`; `hops`: result of kodo_pipeline.audit.positions.hops, the next hops
     that are stored. `rank`: rank of the status in kodo_pipeline.evidence.audit_evidence.RANKS, null if nothing is known
     of the place; `cause`: number of the cause in CAUSES, null if there is none; `outcome`: both as one number
-    (`outcome_of`), so that a condition on it skips blocks of cached rows.
+    (`outcome_of`; -1: nothing is known), so that a condition on it skips blocks of cached rows.
     """
     decided = outcomes.where("doubtful = 0").withColumn("outcome", F.col("without_next_hop"))
     asked = (

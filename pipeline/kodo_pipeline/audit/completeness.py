@@ -26,8 +26,9 @@ _IS_FIRST: Final = "state = 'ready' AND hop = 0 AND recall IS NULL"
 
 def record_ranges(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
     """Ranges of the numbers of audit records (`transitions`) of each worker run and subscription: (run, family, first,
-    last, rows). `rows`: number of records with a number of the range; `family`: number of the subscription, null if the
-    file does not have it. Numbers below 1 are left out.
+    last, rows). `rows`: number of records; only its sum over all ranges of a run is exact
+    (kodo_pipeline.audit.sequence_gaps.word_ranges). `family`: number of the subscription, null if the file does not
+    have it. Numbers below 1 are left out.
     """
     families = lanes.select("topic", "subscription", "family").distinct()
     runs = transitions.select(F.col("worker_run").alias("run"), "number", "topic", "subscription")
@@ -98,7 +99,7 @@ def contradictions(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
 
 def producer_ranges(events: DataFrame) -> DataFrame:
     """Ranges of the sequence numbers that each producer run gave its messages: (msg_topic, seq_partition, seq_run,
-    first, last, rows). Moved and recalled messages are left out.
+    first, last, rows), with `rows` as in `record_ranges`. Moved and recalled messages are left out.
     """
     first = events.where(_IS_FIRST).where(F.col("seq_run").isNotNull())
     return number_ranges(first.where(F.col("seq_number").isNotNull()), PRODUCER_KEY, "seq_number")

@@ -114,8 +114,8 @@ def judged_landing(
     spark: SparkSession, landing: Landing, inputs: AuditInputs, options: AuditOptions
 ) -> Iterator[JudgedLanding]:
     """Context with the result of an audit (`judge_landing`), whose judged rows Spark caches until the block ends. If
-    messages are overdue, the broker is asked which of them their senders delayed; if it names any, the audit is made
-    once more with that knowledge, and only the first one stores the state.
+    messages are overdue, the broker is asked which of them their senders delayed. If it names any, the audit is made
+    once more with that knowledge, and the context has the second result; only the first audit stores the state.
     """
     with ExitStack() as kept:
         judged = _Judge(spark, landing, inputs, options, kept).judged()

@@ -76,8 +76,8 @@ class AuditResult:
     `tables`, `ground`, `keys`, `bookings`: as given to `classify_landing`, so that `tables` has only new rows if
     earlier audits judged the others; `rows`: the judged rows; `lanes`: the rows of `ground` as a table
     (kodo_pipeline.audit.positions.LANES); `outcomes`, `verdicts`: results of `outcomes` and `place_outcomes` of
-    kodo_pipeline.audit.classify; `settled`: counts of earlier audits; `resent`: number of lost messages that were sent
-    again, by (ground topic, subscription).
+    kodo_pipeline.audit.classify, `verdicts` as `bookings` change it; `settled`: counts of earlier audits; `resent`:
+    number of lost messages that were sent again, by (ground topic, subscription).
     """
 
     tables: LandedTables
@@ -177,8 +177,8 @@ def classify_landing(
     `tables`: all landed rows, or, with `carried`, only those that landed after the last audit; `ground`: result of
     kodo_pipeline.audit.last_audit.landed_scope; `letters`: entries of the recall ledger; `keys`: keys with which
     producers sign, by which only marks with a valid signature are believed, None: none are known, and every mark is
-    believed, but no loss is proved on a topic whose marks are signed; `carried`: rows and counts of earlier audits,
-    None: all rows are judged; `bookings`: facts that no landed row has.
+    believed, but on a topic whose marks are signed no missing sequence number proves a loss; `carried`: rows and counts
+    of earlier audits, None: all rows are judged; `bookings`: facts that no landed row has.
     """
     lanes = small_table(spark, ground.lanes, LANES)
     known_letters = list(letters)

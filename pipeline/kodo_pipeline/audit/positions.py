@@ -81,7 +81,8 @@ def places(
 
     - `stored`, `addressed`: the message was read here; it is for this subscription.
     - `identity`, `next`: hashes: of the name of the message over all hops, and of the next place in its chain of hops.
-    - `identity_conflict`: records and receipts of this place are not all about one message.
+    - `identity_conflict`: the message here, its records, and records with this place as the next hop name more than one
+      identity.
     - `weight`: of the heaviest record, see WEIGHTS; 0: no record.
     - `completions`: number of records that it was done, discarded or transferred; 2: two or more.
     - `referenced`: a record, or the receipt of a recall, names this place as the next hop.
@@ -191,8 +192,8 @@ def _facts(*given: tuple[Column, int]) -> Column:
 
 def identity_of(kodo_id: str, mid: str) -> Column:
     """Column with the identity of a message over all its hops, as audit records contain it: its property `kodo-id`, or
-    its position if that is missing or too long, cut at MAX_TEXT characters. `kodo_id`, `mid`: names of the columns with
-    the property and the position.
+    its position if the property is missing, empty or too long; cut at MAX_TEXT characters. `kodo_id`, `mid`: names of
+    the columns with the property and the position.
     """
     given = F.when(F.length(kodo_id).between(1, MAX_ID), F.col(kodo_id))
     return F.substring(F.coalesce(given, F.col(mid)), 1, MAX_TEXT)

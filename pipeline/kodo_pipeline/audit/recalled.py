@@ -89,9 +89,10 @@ def recalled_positions(letters: DataFrame, lanes: DataFrame) -> DataFrame:
     its place (lane, ledger, entry, batch), the conditions `sent`, `recall_unconfirmed`, `discarded` and `seen`, and the
     place of its copy (to_lane, to_ledger, to_entry, to_batch; null if unknown or not read yet).
 
-    `sent`: the letter was sent, and the copy was read, or cannot have been read yet. `recall_unconfirmed`: the recall
-    ledger says that it was sent, but no message or record that was read confirms it. `discarded`: the ledger says so,
-    and the letter was read at its place. `seen`: an earlier audit has seen the entry.
+    `sent`: the letter was sent, and its copy was read, or reading has passed its position (then the place of the copy
+    is judged), or it cannot have been read yet. `recall_unconfirmed`: the recall ledger says that it was sent, but
+    nothing that was read confirms it. `discarded`: the ledger says so, and the letter was read at its place. `seen`: an
+    earlier audit has seen the entry.
     """
     sources = lanes.select("lane", "msg_topic", "msg_partition", "subscription", "state")
     receipt = F.split(F.nullif(F.col("receipt"), F.lit(_NOWHERE)), ":")

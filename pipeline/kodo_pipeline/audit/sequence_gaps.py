@@ -21,8 +21,8 @@ WORD: Final = 64  # numbers in one row
 
 def number_ranges(numbers: DataFrame, keys: Sequence[str], number: str) -> DataFrame:
     """Ranges of the values in the column `number`, for each of the keys: (keys, first, last, rows); `rows`: number of
-    rows with a number of the range. Numbers below 1 are left out. Ranges may touch each other: `merge_ranges` joins
-    these.
+    rows, exact only in the sum over a key (see `word_ranges`). Numbers below 1 are left out. Ranges may touch each
+    other: `merge_ranges` joins these.
     """
     return word_ranges(number_words(numbers, keys, number), keys)
 
@@ -69,9 +69,9 @@ def number_words(numbers: DataFrame, keys: Sequence[str], number: str) -> DataFr
 
 
 def holes(ranges: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Adds to each range the hole before it: `from` and `to`, the numbers from 1 up to its `first` that are in no
-    range; null if there is no hole. `ranges`: (keys, first, last, …), which may overlap; a range with `last` below
-    `first` is empty and only adds its key.
+    """Adds to each range the hole directly before it: `from` and `to`, its first and its last number, both null if
+    there is no hole. A key's numbers begin at 1. `ranges`: (keys, first, last, …), which may overlap; a range with
+    `last` below `first` is empty and only marks that the numbers below `first` were given.
     """
     before = Window.partitionBy(*keys).orderBy("first", "last").rowsBetween(Window.unboundedPreceding, -1)
     hole = F.col("first") - 1 > F.col("known")

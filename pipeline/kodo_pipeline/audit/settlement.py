@@ -120,8 +120,10 @@ def state_frames(of: AuditResult, messages: DataFrame, places: DataFrame) -> dic
 
 
 def open_records(transitions: DataFrame, places: DataFrame, families: DataFrame) -> DataFrame:
-    """Rows of OPEN_RECORDS: records about one of `places`, and records that name one of them as the target. `families`:
-    for each place the numbers of the subscriptions for which its message is open.
+    """Rows of OPEN_RECORDS: records about one of `places` (`own` is true), and records that name one of them as the
+    target (`refers` has its `families`). `families`: (msg_topic, msg_partition, ledger, entry, batch, families), a row
+    for each of these places, with the numbers of the subscriptions for which its message is open. If `transitions` has
+    a column `own` already, False stays False.
     """
     own = places.select(
         "msg_topic", F.col("msg_partition").alias("part"), "subscription", "ledger", "entry", "batch",

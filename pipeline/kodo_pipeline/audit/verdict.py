@@ -54,8 +54,8 @@ class Reason:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """Outcome of an audit. `reasons`: why it is not *no loss*, losses first; of many reasons of one kind there are
-    five, and one with the number of the others, but each subscription has its own; `notes`: texts that do not affect
-    the outcome.
+    five, and one with the number of the others, but all reasons about subscriptions are there; `notes`: texts that do
+    not affect the outcome.
     """
 
     outcome: Outcome

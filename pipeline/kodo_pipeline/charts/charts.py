@@ -80,7 +80,7 @@ def svg(paint: Paint[Drawn], document: Drawn, style: Style) -> str | None:
 
 
 def dark(drawn: str) -> str:
-    """Converts an SVG that `svg` drew to a dark background, by replacing each colour."""
+    """Converts an SVG that `svg` drew in the style LIGHT or NARROW to a dark background, by replacing each colour."""
     return re.sub("|".join(_DARK), lambda found: _DARK[found[0]], drawn)
 
 

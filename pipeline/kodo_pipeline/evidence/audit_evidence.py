@@ -15,7 +15,8 @@ from kodoctl.topology.names import partition_name
 
 class MessageStatus(StrEnum):
     """Status (fate) of one message for one subscription, as documents print it, from best to worst (`RANKS`). If the
-    places of a message have several, the worst counts.
+    places of a message have several, the worst counts; but a message that was done at several places, or several times
+    at one, is DUPLICATED unless a place has a worse status than DONE.
     """
 
     MOVING = "moving"  # moved, and the next place was stored after the cut
@@ -138,8 +139,9 @@ class SubscriptionTotals:
 @dataclass(frozen=True, slots=True)
 class SequenceGap:
     """Numbers of one producer run on one partition that no message has and that no mark reports as void. `missing`: how
-    many; `overdue`: how many of these the producer would have reported as void by now if they had not been sent;
-    `unsigned`: how many are overdue only by marks without a verified signature. The others may still be on their way.
+    many; `overdue`: how many of these the producer would have reported as void by now if it had no receipt for them;
+    `unsigned`: how many are overdue only by marks without a verified signature. The other missing numbers may still be
+    on their way, or the producer died before it could report them.
     """
 
     topic: str
@@ -153,7 +155,9 @@ class SequenceGap:
 
 @dataclass(frozen=True, slots=True)
 class Misaddressed:
-    """Count of messages that a producer addressed to a subscription which, by the file, the topic does not have."""
+    """Count of messages that a producer addressed to a subscription which, by the file, the topic (full name) does not
+    have.
+    """
 
     topic: str
     subscription: str
@@ -162,8 +166,8 @@ class Misaddressed:
 
 @dataclass(frozen=True, slots=True)
 class UndatedMessages:
-    """Open messages of a topic whose publish time is later than the time at which they were read. `workers`: runs of
-    the workers that moved some of them there; (): producers sent all of them.
+    """Open messages of a topic (full name) whose publish time is more than a minute later than the time at which they
+    were read. `workers`: runs of the workers that moved some of them there; (): producers sent all of them.
     """
 
     topic: str

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 def is_contiguous(reading: PartitionHistory, one: ReadRange, other: ReadRange) -> bool:
     """True if it is certain that no entry between two read ranges, `one` and the later `other`, was deleted unread.
 
-    Brokers delete from the oldest ledger on, and never beyond the slowest cursor. So nothing was deleted if (a) the
-    ledger of the first range still exists, (b) some cursor was still at or before the end of the first range, or (c)
-    the first range ended with the last stored entry and no ledger was deleted since.
+    In the ledger where the first range ends, the second must begin with the next entry; else it must begin a ledger.
+    Then brokers may still have deleted whole ledgers, from the oldest on, but never beyond the slowest cursor. So none
+    was deleted if (a) one ingest planned both ranges, (b) the ledger where the first range ends still exists, (c) some
+    cursor was still at or before the end of the first range when the ingest of the second looked, or (d) the first
+    range ended with the last stored entry and no ledger was deleted until that look.
     """
     if other.first[0] == one.last[0]:
         return other.first[1] == one.last[1] + 1

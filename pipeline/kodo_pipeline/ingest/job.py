@@ -89,7 +89,7 @@ _WAY_ON: Final = (
 class LandingResult:
     """Result of a batch. `events`, `transitions`: numbers of rows; `size`: bytes of payloads; `seconds`: duration, 0
     for a batch that a killed run had committed before; `splits`: number of splits; `holes`: ids of the splits that were
-    not read in full; `unreadable`: number of messages on audit topics without readable records.
+    not read in full; `unreadable`: number of messages on audit topics whose records are missing or not all readable.
     """
 
     batch: int

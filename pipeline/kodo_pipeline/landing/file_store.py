@@ -130,7 +130,9 @@ class Storage:
 
     @contextmanager
     def input(self, name: str) -> Iterator[Any]:
-        """Context with a file to read from, at any position. Raises KodoctlError if it does not exist."""
+        """Context with a file to read from, at any position. Raises KodoctlError (K573) if it does not exist, also for
+        an OSError or ValueError of the block.
+        """
         with self._fs(name) as (system, base), system.open_input_file(f"{base}/{name}") as file:
             yield file if self.local is not None else StoredInput(file)
 

@@ -129,7 +129,7 @@ def is_replaced(run: str) -> bool:
 
 
 def with_commit(known: Sequence[LandingCommit], added: LandingCommit, *, whole: bool = False) -> list[dict[str, Any]]:
-    """Rows of the table `commits` after `added` is appended as the next commit to `known`.
+    """Rows of the table `commits` after `added`, which has its number already, is appended to `known`.
 
     Only the last commit of each kind in `is_replaced` is kept. Old commits are merged into one row, so that a commit
     costs the same after years, unless `whole` is True. Only the newest 16 commits (`_KEPT`) name their files.

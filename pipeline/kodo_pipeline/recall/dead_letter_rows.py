@@ -44,11 +44,14 @@ _UNREAD: Final[dict[str, Any]] = {
     "properties": {}, "payload": None,
 }  # fmt: skip
 FROM_EVENTS: Final = {"topic": "msg_topic", "partition": "msg_partition"}
-"""Columns of the source, each with its name in the landing's table `events` if that differs."""
+"""Columns of the Pulsar source that the landing's table `events` has under another name -> that name."""
 
 
 def stored_in(events: DataFrame, topic: str) -> DataFrame:
-    """Landed messages of one topic (full name), with the column names of the Pulsar source."""
+    """Landed messages of one topic (full name), with the columns that the Pulsar source gives (the table MESSAGES of
+    kodo_pipeline.landing.tables) without `split_id`, and with `payload_state` and `payload_digest` of the table
+    `events`.
+    """
     names = (*_RAW, "broken", "size", "payload_state", "payload_digest")
     return events.where(F.col("msg_topic") == topic).select(
         *(F.col(FROM_EVENTS.get(name, name)).alias(name) for name in names)
@@ -76,8 +79,9 @@ def slips(
     (recall id in its headers, of an earlier recall) and `published` (ms). Chosen ones also have the columns of
     `facts_of_chosen`, which are null for all others.
 
-    `unacknowledged`: rows of kodo_pipeline.recall.unacknowledged.join_rows; `booked`: recall ids of letters that are
-    settled by the recall ledger; `whole`: with the whole payload.
+    `messages`: rows of the Pulsar source, or of `stored_in`; `unacknowledged`: rows of
+    kodo_pipeline.recall.unacknowledged.join_rows; `booked`: recall ids of letters that are settled by the recall
+    ledger; `whole`: with the whole payload.
     """
     at = ("partition", "ledger", "entry", "batch_index")
     marked = messages.select("*", F.floor(F.col("entry") / STRIDE).alias("stride"))

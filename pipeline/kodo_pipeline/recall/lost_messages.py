@@ -28,7 +28,7 @@ _MOVE: Final = ("reason", "error", "event")
 
 
 def lanes_of(audited: AuditResult, statuses: Collection[MessageStatus]) -> dict[tuple[str, str], int]:
-    """Number of lost or unproved messages with one of the statuses, by (full name of the topic that lost them,
+    """Number of places with one of the statuses (LOST, UNPROVED), by (full name of the topic that lost the messages,
     subscription). Runs a query.
     """
     found = _wanted_findings(audited, statuses).groupBy("msg_topic", "subscription").agg(F.count("*").alias("messages"))

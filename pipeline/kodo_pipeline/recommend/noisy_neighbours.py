@@ -128,8 +128,8 @@ def unmovable(case: SubscriptionWindows) -> list[str]:
 
 def without_contrast(case: SubscriptionWindows, moves: Iterable[LevelMove]) -> list[LevelMove]:
     """Finds moves to a lower level that the figures do not support: in windows that none of `moves` is blamed for, the
-    share of late messages of others was as high, or lower by less than 0.05 (LATE). If there are no such windows,
-    returns none.
+    share of late messages of others was at least as high, or lower by less than 0.05 (LATE). If there are no such
+    windows, or others had nothing done in them, returns none.
     """
     down = [one for one in moves if one.action in _DOWN]
     blamed = {at for one in down for at in one.windows}

@@ -49,8 +49,8 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class SlotQuery:
-    """Query of slot use. `pairs`: (topic, subscription) to query; `width`: width of a window in ms; `goal`: of all
-    tenants, in ms; `goals`: by tenant, in ms; `promoted`: (topic, subscription, tenant) of tenants that routes have
+    """Query of slot use. `pairs`: (topic, subscription) to query; `width`: width of a window in ms; `goals`: by tenant,
+    in ms; `goal`: of all other tenants, in ms; `promoted`: (topic, subscription, tenant) of tenants that routes have
     promoted.
     """
 

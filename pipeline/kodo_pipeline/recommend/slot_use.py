@@ -22,9 +22,9 @@ Chosen = Callable[[Lane], bool]
 @dataclass(frozen=True, slots=True)
 class LaneUse:
     """Slot use of one lane in one window. `slot_ms`: time that its handlers ran in the window; `offered_ms`: time that
-    handlers ran, in any window, for the messages that arrived in the window. `started`: number of messages on their
-    first hop whose run began in the window, or that were late in it; `late`: number of these that waited longer than
-    the goal.
+    handlers ran, in any window, for the messages that arrived in the window. `started`: number of messages, in a ready
+    lane since they were stored, whose run began in the window or that were late in it; `late`: number of these that
+    waited longer than the goal.
     """
 
     slot_ms: int = 0
@@ -133,7 +133,8 @@ class SettingChange:
     `who`: the lanes or the tenant that used the slots; `busy`: how many of the `total` slots of one worker they used,
     on average over `windows` (starts of windows in ms); `needed`: slots that the others need. `late`, `late_else`:
     shares of the others' runs that began later than the goal, in these windows and in all others, None: none began.
-    `by`: property of a limit, "" for other actions.
+    All lanes count as the others for concurrency, and in these shares for a limit. `by`: property of a limit, "" for
+    other actions.
     """
 
     topic: str

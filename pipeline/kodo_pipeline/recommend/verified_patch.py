@@ -67,7 +67,7 @@ class Recommendations:
 
 def patch_topology(expansion: Expansion, wanted: Recommendations) -> tuple[str, str]:
     """Reads the topology file, and returns (its text, the text with the recommended changes); writes nothing. Raises
-    KodoctlError (K803) if the new text would not mean exactly the recommended changes.
+    KodoctlError (K803) if the file cannot be edited so, or the new text would not mean exactly these changes.
     """
     source, environment = expansion.topology.source, expansion.topology.environment
     before = FilePath(source.path).read_bytes().decode("utf-8")

@@ -140,7 +140,8 @@ class Text:
     def result(self) -> str:
         """Returns the text with every recorded edit made."""
         text = self.text
-        for one in sorted(self.edits, key=lambda one: (one.start, one.end), reverse=True):
+        order = sorted(enumerate(self.edits), key=lambda one: (one[1].start, one[1].end, one[0]), reverse=True)
+        for _, one in order:  # of two texts for one place the first recorded one comes first
             text = text[: one.start] + one.text + text[one.end :]
         return text
 
@@ -188,18 +189,19 @@ class Text:
             self._insert_below(owner.entries[0].start[0] - 1, lines)
 
     def append(self, path: Path, line: str) -> None:
-        """Records an edit that adds an entry, such as `{…}`, to the end of the list at `path`."""
+        """Records an edit that adds an entry, such as `{…}`, to the end of the list at `path`, which must exist."""
         owner = self.find(path)
         assert owner is not None
         if owner.flow:
             at = self._offset(owner.end) - 1
-            self.edits.append(TextEdit(at, at, f", {line}" if owner.entries else line))
+            is_first = not owner.entries and all(one.start != at for one in self.edits)
+            self.edits.append(TextEdit(at, at, line if is_first else f", {line}"))
         else:
             self._insert_below(_last_line(owner), [f"{' ' * owner.start[1]}- {line}"])
 
     def remove(self, path: Path, indexes: set[int]) -> None:
-        """Records edits that remove entries of the list at `path`, or its key if no entry is left. Raises
-        CannotPatchError if the mapping would then be empty.
+        """Records edits that remove entries of the list at `path`, which must exist, or its key if no entry is left.
+        Raises CannotPatchError if the mapping that has the key would then be empty.
         """
         owner = self.find(path)
         assert owner is not None

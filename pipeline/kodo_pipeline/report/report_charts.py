@@ -131,8 +131,8 @@ def _ranges(
 
 
 def tenants(document: ReportDocument, style: Style, title: str = "") -> Figure | None:
-    """Chart of the messages that each of the ten tenants who sent most on any topic sent, and the time until they were
-    done; None if there are no tenants.
+    """Chart of the ten tenants that sent most messages on a topic (a tenant counts on each topic by itself): number of
+    messages sent, and time until they were done. None if there are no tenants.
     """
     rows = sorted(document["tenants"], key=lambda one: (-one["arrivals"], -one["done"]))[:_TENANTS]
     if not rows:

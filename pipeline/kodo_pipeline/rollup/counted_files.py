@@ -49,8 +49,9 @@ def write_counts(
     landing: Landing, snapshot: LandingSnapshot, topics: DataFrame, work: CountedDays, attempt: str
 ) -> dict[str, TableFiles]:
     """Counts the rows of these days and writes files, which no commit names yet. Returns the files by table name, each
-    with the days whose files they replace (all with `anew`). A day without rows has no file; {} if there is no day to
-    count. `topics`: see kodo_pipeline.rollup.job.topics_table; `attempt`: folder of the files.
+    with the days whose files they replace (all with `anew`). A day without rows has no file, and a table without a day
+    to count is left out, except with `anew`. `topics`: see kodo_pipeline.rollup.job.topics_table; `attempt`: folder of
+    the files.
     """
     if not work.failure_days and not work.anew:
         return {}

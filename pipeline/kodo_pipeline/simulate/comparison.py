@@ -130,9 +130,9 @@ def slots_of(spec: Subscription, asked: int | None, workers: int | None, name: s
 def handler_times(arrivals: Sequence[Row], slots: int) -> dict[str, float]:
     """Estimated run time of the handler in ms, by tenant; {} if no message was done without a move.
 
-    It is the 10th percentile of the times of messages that were done without a move, at least 1 ms, and at most the
-    time that the slots had for each message in the busiest ten seconds. Both are upper bounds. A tenant without such
-    messages gets the median of the others.
+    It is the 10th percentile of the times of messages that were done without a move, but not more than the time that
+    the slots had for each message in the busiest ten seconds, because both are upper bounds; and at least 1 ms. A
+    tenant without such messages gets the median of the others.
     """
     direct: dict[str, list[int]] = {}
     ends: Counter[int] = Counter()

@@ -17,7 +17,7 @@ POSITION: Final = "concat_ws(':', `ledger`, `entry`, `partition`, `batch_index`)
 
 def cause_column(reason: str, error: str) -> str:
     """SQL expression of the cause, as `kodoctl.protocol.error_causes` defines it. `reason`, `error`: SQL expressions,
-    either of which may be NULL; if both are, the cause is NULL.
+    either of which may be NULL or empty; if both are, the cause is NULL.
     """
     text = f"concat_ws(': ', nullif({reason}, ''), nullif({error}, ''))"
     for pattern, instead in REPLACEMENTS:

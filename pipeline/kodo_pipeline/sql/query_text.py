@@ -21,9 +21,9 @@ Row = Sequence[Any]
 
 
 def text_lines(columns: Sequence[str], rows: Sequence[Row], width: int, *, more: bool) -> Iterator[str]:
-    """Yields a text table of at most `width` columns; if it would be wider, it yields a block for each row with one
-    line per column. `more`: there are more rows than these. Values for people are cut to 2,000 characters. The last
-    line counts the rows.
+    """Yields a text table that is at most `width` characters wide; if it would be wider, a block for each row instead,
+    in which each column begins a line. `more`: there are more rows than these. Values for people are cut to 2,000
+    characters. The last line counts the rows.
     """
     cells = [[_cell(value) for value in row] for row in rows]
     heads = [printable(name) for name in columns]

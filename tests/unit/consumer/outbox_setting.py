@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -14,6 +15,7 @@ from kodo_consumer.core.values.clock import Clock
 from kodo_consumer.core.values.envelope import Outgoing
 from kodo_consumer.core.values.send_target import SendTarget
 from kodo_consumer.outbox import TABLE, Outbox
+from kodo_consumer.outbox.outbox_row import Row
 from kodo_consumer.outbox.outbox_store import OutboxScope, OutboxStore
 from kodo_consumer.outbox.producers import Senders
 from kodo_consumer.outbox.relay import Relay, RelayOptions
@@ -37,6 +39,11 @@ TOPICS = """
     subscriptions:
       booking: {type: key_shared, states: [], in_place: [], on_failure: block}
 """
+
+
+def claimed(store: OutboxStore, limit: int, lasts: int, *, ordered: Collection[str] = ()) -> list[Row]:
+    """Rows of one claim."""
+    return [row for some in store.claim(limit, lasts, ordered=ordered) for row in some]
 
 
 class Setting:

@@ -16,6 +16,7 @@ from kodo_consumer.core.state.worker_metrics import Meter
 from kodo_consumer.core.values import deferral as deferrals
 from kodo_consumer.core.values.deferral import new_deferral
 from kodo_consumer.core.values.limit_policy import Concurrency
+from kodo_consumer.core.values.outcomes import DONE
 from kodo_consumer.runtime.async_executor import AsyncExecutor
 from kodo_consumer.runtime.drain import drain
 from kodo_consumer.runtime.settings import Settings
@@ -367,6 +368,21 @@ def test_with_a_store_a_deferred_message_is_recorded_when_it_ends_and_is_no_susp
     assert not bench.guard.end(message(b"x"), deferrals.NOT_ENDED)
     assert not bench.guard.leave_open(message(b"x"), None)
     assert bench.worker.engine.check_invariants() == []
+
+
+def test_with_a_store_the_first_outcome_of_a_deferred_message_counts() -> None:
+    tokens: dict[Message, Deferral] = {}
+    shelf = Shelf()
+    bench = GuardedBench(lambda message: tokens.update({message: message.defer()}), shelf=shelf).open()
+    bench.worker.engine.runs.allow_deferral(DeferralLimits(100, 60.0))
+    bench.send("m")
+    bench.run()
+    [(deferred, token)] = tokens.items()
+    assert token.failed(Dead("no"))
+    assert not bench.guard.end(deferred, DONE)
+    bench.run()
+    assert (shelf.done, bench.left()) == ({}, [])
+    assert bench.worker.counts.finished == {"dead": 1}
 
 
 def test_metrics_count_a_deferred_message_once_it_is_done(tmp_path: Path) -> None:

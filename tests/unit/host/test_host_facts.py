@@ -19,8 +19,17 @@ from kodo_pipeline.spark.spark_session import SparkSettings
 from kodoctl.cli.common.console import defect
 from kodoctl.cli.common.plan_files import scratch_file
 from kodoctl.errors import KodoctlError, UsageError
-from kodoctl.host.host_facts import expand_home, home_folder, is_listed_user, user_name, working_folder
+from kodoctl.host.host_facts import (
+    absolute_path,
+    absolute_uri,
+    expand_home,
+    home_folder,
+    is_listed_user,
+    user_name,
+    working_folder,
+)
 from kodoctl.pulsar.connection.connection import own_config, read_contexts, user_config
+from kodoctl.pulsar.connection.credentials import tls_of
 from kodoctl.pulsar.connection.secret import read_secret
 
 FILE = "version: 1\nname: t\ntenant: acme\nnamespace: n\ntopics: {orders: {}}\n"
@@ -92,6 +101,31 @@ def test_a_folder_that_is_gone_is_said_in_words(module: str, tmp_path: Path) -> 
     assert "no working folder [K031]" in done.stderr
     assert "Traceback" not in done.stderr
     assert "K599" not in done.stderr
+
+
+def test_a_relative_name_in_a_folder_that_is_gone_is_said_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, token = tmp_path / "gone", tmp_path / "token"
+    token.write_text("a-token\n", encoding="utf-8")
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    for ask in (
+        lambda: absolute_path("landing"),
+        lambda: absolute_uri("landing"),
+        lambda: tls_of({"tls_ca": "ca.pem"}, "the flags"),
+        lambda: read_secret(Path("../token")),  # Linux still finds the folder above
+    ):
+        with pytest.raises(UsageError, match="no working folder"):
+            ask()
+    assert absolute_uri(f"{tmp_path}/landing") == f"{tmp_path}/landing"
+    assert absolute_uri("s3://bucket/landing/") == "s3://bucket/landing"
+    assert read_secret(token).file == str(token)
+    with pytest.raises(UsageError, match=r"K525.*there is no such file"):
+        tls_of({"tls_ca": f"{tmp_path}/ca.pem"}, "the flags")
+    monkeypatch.chdir(tmp_path)
+    assert absolute_uri("landing") == f"{tmp_path}/landing"
 
 
 def test_the_working_folder_is_the_one_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from kodoctl.plan import history_document, serialization
 from kodoctl.plan.changes import ChangeContext, Create, Delete
 from kodoctl.plan.history import (
     Applied,
+    History,
     earlier_apply,
     find_apply,
     pack,
@@ -96,16 +97,39 @@ def test_several_applies_are_told_once_and_in_the_journals_order_whatever_their_
             _begin("aa11", at=3),
             _begin("aa11", at=4),
             _end("zz"),
-            _begin("cc", v=2),
             {"kind": "later", "apply": "bb"},
         ]
     )
     assert [one.id for one in found] == ["bb", "aa11"]
-    assert find_apply(found, "last", "kodo/trade").id == "aa11"
+    assert find_apply(History(found), "last", "kodo/trade").id == "aa11"
 
 
-def _known() -> tuple[Applied, ...]:
-    return _applies([_begin("aa11", at=1), _begin("aa22", at=2), _begin("bb33", at=3)])
+def test_an_apply_of_a_newer_kodoctl_is_told_and_no_earlier_one_is_the_last_then() -> None:
+    """`undo last` took the one before it back."""
+    newer = [_begin("cc33", v=2, more="of it"), {**_before(MADE), "apply": "cc33"}, _end("cc33")]
+    found = read_history([_begin("aa11"), _begin("bb22"), *newer, _end("aa11"), _begin("bb22")])
+    assert [one.id for one in found.applies] == ["aa11", "bb22"]
+    assert found.latest is None
+    (told,) = found.foreign
+    assert told == f"entry 3 is left out: {found.newer}"
+    assert found.newer.startswith("apply cc33 is of a newer kodoctl: it has format 2, this kodoctl (")
+    assert find_apply(found, "bb", "kodo/trade").id == "bb22"
+    with pytest.raises(UsageError, match="K424") as caught:
+        find_apply(found, "last", "kodo/trade")
+    assert "the latest in kodo/trade, apply cc33 is of a newer kodoctl" in caught.value.diagnostics[0].detail
+    over = read_history([_begin("aa11"), *newer, _begin("dd44")])
+    assert over.latest is not None
+    assert (over.latest.id, over.newer, len(over.foreign)) == ("dd44", "", 1)
+    assert find_apply(over, "last", "kodo/trade").id == "dd44"
+
+
+def test_the_latest_apply_of_an_empty_journal_is_none() -> None:
+    assert read_history([{"kind": "lease", "v": 7}]) == History(())
+    assert History(()).latest is None
+
+
+def _known() -> History:
+    return History(_applies([_begin("aa11", at=1), _begin("aa22", at=2), _begin("bb33", at=3)]))
 
 
 @pytest.mark.parametrize(("asked", "found"), [("aa22", "aa22"), ("b", "bb33"), ("last", "bb33")])
@@ -114,7 +138,7 @@ def test_an_apply_is_chosen_by_the_begin_of_its_id(asked: str, found: str) -> No
 
 
 def test_a_whole_id_is_chosen_even_if_another_one_begins_with_it() -> None:
-    found = _applies([_begin("aa11", at=1), _begin("aa11-2", at=2)])
+    found = read_history([_begin("aa11", at=1), _begin("aa11-2", at=2)])
     assert find_apply(found, "aa11", "kodo/trade").id == "aa11"
 
 
@@ -130,7 +154,7 @@ def test_an_id_that_is_no_ones_or_several_is_refused(asked: str, said: str) -> N
         find_apply(_known(), asked, "kodo/trade")
     assert said == caught.value.diagnostics[0].detail
     with pytest.raises(UsageError, match="apply not found") as nothing:
-        find_apply((), "last", "kodo/trade")
+        find_apply(History(()), "last", "kodo/trade")
     assert "nothing has been applied in kodo/trade yet" in nothing.value.diagnostics[0].detail
 
 
@@ -175,6 +199,8 @@ ODD: list[dict[str, Any]] = [
 ]
 HOSTILE = [
     {"kind": "begin", "v": 1},
+    _begin("bb22", v=0),
+    _begin("bb22", v="2"),
     {"kind": "begin", "v": 1, "apply": ["x"]},
     {"kind": "begin", "v": 1, "apply": "x" * 70},
     _begin("bb22", at=10**18),

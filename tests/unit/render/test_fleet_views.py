@@ -104,6 +104,27 @@ def test_a_comment_fits_and_says_the_same(number: int) -> None:
         assert words in text
 
 
+@pytest.mark.parametrize(
+    ("planned_at", "away", "differing"), [(2, 300, 1), (120, 0, 1), (120, 300, 30), (400, 0, 1), (3, 0, 30)]
+)
+def test_a_comment_fits_however_many_clusters_there_are(planned_at: int, away: int, differing: int) -> None:
+    """Each cluster has a plan of its own, or a long reason why it has none."""
+    plans = {}
+    for number in range(planned_at):
+        names = ", ".join(f"topic-{number}-{one}: {{}}" for one in range(differing))
+        plans[f"cluster-with-a-long-name-{number}"] = planned(wanted(topology(f"{{{names}}}")), BEFORE)
+    reason = error("K514", "no broker answers", "http://far.example.org:8080: connection refused; " * 9)
+    members = [*_fleet(**plans), *(Member(f"far-{number}", None, (reason,)) for number in range(away))]
+    document = to_json(FleetPlan(tuple(members)))
+    targets = {member.context: f"context {member.context}, http://a.example.org:8080" for member in members}
+    text = fleet_markdown(document, targets)
+    assert len(text.encode()) <= LIMIT
+    assert text.count("\n### kodoctl plan: changes\n") >= min(planned_at, 15)
+    assert "**Where the clusters differ**" in text
+    assert ("could not be shown in a comment (" in text) is (planned_at > 100)
+    assert ("more unplanned clusters" in text) is (away > 100)
+
+
 def test_a_page_has_every_cluster_each_group_whole_and_asks_for_nothing() -> None:
     evil = "<img src=x onerror=alert(1)>"
     refused = replace(GROWN, findings=(error("K411", "partitions would shrink", evil),))

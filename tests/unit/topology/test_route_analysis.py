@@ -6,12 +6,18 @@ from kodoctl.topology.model.subscription import Route
 from kodoctl.topology.names import Level, RouteMoment, State
 from kodoctl.topology.route_analysis import RoutePoint, circle, may_take
 
-DISPATCH, RETRYING, BACKUP = RouteMoment.DISPATCH, RouteMoment.RETRYING, RouteMoment.BACKUP
-L1, L2, B1 = Level.L1, Level.L2, Level.B1
+DISPATCH, RETRYING, PENDING, BACKUP = (
+    RouteMoment.DISPATCH,
+    RouteMoment.RETRYING,
+    RouteMoment.PENDING,
+    RouteMoment.BACKUP,
+)
+L1, L2, B1, B2 = Level.L1, Level.L2, Level.B1, Level.B2
 POINTS = [
     RoutePoint(L2, DISPATCH),
     RoutePoint(L1, DISPATCH),
     RoutePoint(L1, RETRYING),
+    RoutePoint(L1, PENDING),
     RoutePoint(L2, RETRYING),
     RoutePoint(B1, BACKUP),
 ]
@@ -47,8 +53,14 @@ def test_what_a_point_is() -> None:
     assert (RoutePoint(L1, RETRYING).state, RoutePoint(B1, BACKUP).state) == (State.RETRYING, State.READY)
     assert not may_take(route("true"), RoutePoint(L1, RETRYING))
     assert may_take(route("attempts > 0", at=["retrying"]), RoutePoint(L1, RETRYING))
-    assert RoutePoint(L1, RETRYING).after(B1) == RoutePoint(B1, BACKUP)
-    assert RoutePoint(L1, DISPATCH).after(B1) == RoutePoint(B1, DISPATCH)
+
+
+def test_what_a_message_waits_for_after_a_route() -> None:
+    assert RoutePoint(L1, RETRYING).after(B1, POINTS) == [RoutePoint(B1, BACKUP)]
+    assert RoutePoint(L1, RETRYING).after(L2, POINTS) == [RoutePoint(L2, RETRYING)]
+    assert RoutePoint(L1, DISPATCH).after(B1, POINTS) == [RoutePoint(B1, DISPATCH)]
+    assert RoutePoint(B1, BACKUP).after(B2, POINTS) == [RoutePoint(B2, BACKUP)]
+    assert RoutePoint(B1, BACKUP).after(L1, POINTS) == [RoutePoint(L1, RETRYING), RoutePoint(L1, PENDING)]
 
 
 @pytest.mark.parametrize(
@@ -62,6 +74,25 @@ def test_what_a_point_is() -> None:
         (
             [route("tenant = 'a'", "B1", at=["retrying"]), route("key = 'b'", "L1", at=["backup"])],
             ([0, 1], [L1, B1, L1]),
+        ),
+        # out of a backup level a message comes into a ready lane: routes of `backup` are not evaluated there
+        ([route("level = 'B1'", "L1", at=["backup"]), route("key = 'b'", "B1", at=["backup"])], None),
+        ([route("level = 'B1'", "L1", at=["backup"]), route("level = 'L1'", "L2", at=["backup"])], None),
+        (
+            [
+                route("level = 'L1'", "B1", at=["pending"]),
+                route("level = 'B1'", "L2", at=["backup"]),
+                route("level = 'L2'", "L1", at=["retrying"]),
+            ],
+            None,
+        ),
+        (
+            [
+                route("level = 'L1'", "B1", at=["retrying"]),
+                route("level = 'B1'", "L2", at=["backup"]),
+                route("level = 'L2'", "L1", at=["retrying"]),
+            ],
+            ([0, 1, 2], [L1, B1, L2, L1]),
         ),
     ],
 )

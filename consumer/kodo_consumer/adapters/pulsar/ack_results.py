@@ -104,8 +104,10 @@ class AckResults:
             thread.join(_JOIN)
 
     def _serve(self, source: _Source) -> None:
-        while not self._over:
-            for number, _, results in source.receipts(_WAIT, _GATHER):
+        over = False
+        while not over:
+            over = self._over  # first: what came before the end is handed over
+            for number, _, results in source.receipts(0 if over else _WAIT, _GATHER):
                 confirmed = [ticket for ticket, result, _ in results if not result]
                 unknown = [ticket for ticket, result, _ in results if result]
                 self._sinks[number].on_acknowledged(confirmed, unknown)

@@ -118,7 +118,7 @@ class ClientConsumer:
 class NativeConsumer(ClientConsumer):
     """A consumer of the client library that is read and acknowledged in bundles. Messages that only the library's own
     binding can read (encrypted ones, texts that are not UTF-8) come as its objects and are decoded as everywhere.
-    Raises RuntimeError, TypeError where the border does not know this object.
+    Raises RuntimeError, TypeError or AttributeError if the border does not recognise the object.
     """
 
     def __init__(self, consumer: Any, request: LaneRequest, border: NativeBorder) -> None:

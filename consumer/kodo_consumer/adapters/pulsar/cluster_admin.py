@@ -178,9 +178,10 @@ def _delays(admin: HttpAdmin, topic: str) -> DelayedDelivery | None:
 
 
 def limits_now(connection: Connection, topic: str) -> tuple[int, DelayedDelivery | None]:
-    """Returns (most bytes of a message, delayed delivery in force) of the topic, for a producer that starts now. 0, and
-    None: the topic has no limit of its own, this role may not read it, or the cluster does not answer; the broker then
-    refuses each message that is too large. Sends each request once, and raises nothing if the cluster does not answer.
+    """Returns (most bytes of a message, delayed delivery in force) of the topic, for a producer that starts now. The
+    bytes are 0 if the topic has no limit of its own or it cannot be read, the delivery is None if it cannot be read;
+    the broker then refuses each message beyond its limits. Sends each request once. (0, None) if the cluster does not
+    answer one of them, which is logged.
     """
     admin = HttpAdmin(connection, limit=0.0, timeout=_LOOKING)
     try:

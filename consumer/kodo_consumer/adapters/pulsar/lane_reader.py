@@ -98,8 +98,8 @@ class PulsarLaneReader:
 
     @property
     def disconnected_topics(self) -> Sequence[str]:
-        """Topics of the partitions whose consumers are not connected, with the reason where that is known; empty after
-        `leave` until `join`.
+        """Texts for people, one for each partition whose consumer is not connected: its topic, followed by the reason
+        if it is known; empty after `leave` until `join`.
         """
         return [] if self._away else [one.shown for one in list(self._consumers.values()) if not one.connected]
 

@@ -84,8 +84,8 @@ class MultiConsumerReader:
 
     @property
     def disconnected_topics(self) -> Sequence[str]:
-        """Topics of partitions to which any consumer of the lane is not connected, each with the reason if it is known;
-        empty after `leave` until `join`.
+        """Texts for people, one for each partition to which any consumer of the lane is not connected: its topic,
+        followed by the reason if it is known; empty after `leave` until `join`.
         """
         return list(dict.fromkeys(topic for part in self._parts for topic in part.disconnected_topics))
 

@@ -17,8 +17,8 @@ _TAKEN: Final = "another reader has it alone, such as `kodoctl waiting apply`, o
 
 class PartitionConnection:
     """State of the connection to one partition, lost until the first `make`. Times are by time.monotonic(). `wanted`:
-    an event, set at first. The owner clears it while this worker stays away from the lane (a topic that it reads) on
-    purpose, and opens no consumer until it is set again.
+    an event, set at first. The PartitionConsumer that owns this object clears it in `leave`, sets it in `join`, and
+    opens no consumer while it is clear.
     """
 
     def __init__(self, topic: str) -> None:

@@ -213,8 +213,8 @@ class PartitionConsumer:
             self.renew(problem, away)
 
     def leave(self) -> None:
-        """Closes the consumer until `join`; returns at once. The sink is notified that the broker will redeliver every
-        unacknowledged message.
+        """Closes the consumer (an open one stays after `stop`) and opens none until `join`; returns at once. The sink
+        is notified that the broker will redeliver every unacknowledged message.
         """
         self._connection.wanted.clear()
         log.info("%s: its lane is paused: left until that ends", self.topic)
@@ -226,7 +226,7 @@ class PartitionConsumer:
 
     def take(self, arrival: Arrival, deliver: Callable[[list[Delivery]], object]) -> None:
         """Handles an arrival: reads the messages that are ready, calls `deliver` with their deliveries, and requests
-        the next message. If 32 or more were ready, it puts another Arrival into the inbox instead. Replaces the
+        the next message. If it has read 32 or more, it puts another Arrival into the inbox instead. Replaces the
         consumer (`renew`) if the arrival has a problem or the read raises pulsar.PulsarException.
 
         An arrival at a replaced consumer is dropped, and so are messages if the connection is lost meanwhile: the

@@ -67,7 +67,7 @@ class Producers:
         on_receipts: gets bundles of (ticket, receipt), on any thread.
         on_broken: called with the error of a thread that ends too early.
         before: called on the sending thread before it sends anything, such as to close an earlier client that hangs. If
-            it is given, each producer first sends one message, and the others once that one is stored
+            it is given, each producer first sends one message, and its further messages once that one is stored
             (kodo_consumer.adapters.pulsar.send_breakers).
         results: results of sends by the native border (the C++ module); None: sends go without it.
     """
@@ -181,8 +181,9 @@ class Producers:
         while True:
             self._some.wait(_soonest(self._openings.next_end, self._counts.next_end, self._pending.next_look))
             self._some.clear()
+            over = self._over  # first: what was queued before the end is sent in this turn
             self._turn()
-            if self._over and not (self._openings.any_message or self._counts.any_message):
+            if over and not (self._openings.any_message or self._counts.any_message):
                 self._calls.close()
                 return
 

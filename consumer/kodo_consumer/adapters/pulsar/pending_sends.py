@@ -143,7 +143,8 @@ class PendingSends:
 
     def lost(self, ticket: int, reason: str) -> None:
         """Takes a message back that the client library gave up: the next `look` lets it wait here if the breaker is
-        open, else answers it as unconfirmed. A message that this object does not know is answered so at once.
+        open and the message's time (about 60 s) is not over, else answers it as unconfirmed. A message that this object
+        does not know is answered so at once.
         """
         sent = next((of_one[ticket] for of_one in list(self._sent.values()) if ticket in of_one), None)
         if sent is None:
@@ -154,8 +155,9 @@ class PendingSends:
             self._wake()
 
     def takes_back(self, ticket: int, message: Outgoing, key: Key, reason: str) -> bool:
-        """Takes a message back whose producer could not be opened, if a breaker is open: it waits here, or is answered
-        as unconfirmed if its time is over. Returns false if no breaker is open; the caller then answers it.
+        """Takes a message back whose producer could not be opened, if the breaker of `key` is open: it waits here, or
+        is answered as unconfirmed if its time (about 60 s) is over. Returns False if the breaker is not open; the
+        caller then answers it.
         """
         breaker = self._breakers.get(key)
         if breaker is None or not breaker.is_open:
@@ -171,10 +173,11 @@ class PendingSends:
         return True
 
     def look(self) -> None:
-        """Decides about `lost` messages, and sends all waiting messages of a partition that stored one. Then, every
-        0.05 s at most: opens the breaker and closes the producer of each partition that stores nothing (see
-        SendBreaker.look), sends the messages that may try, and answers as unconfirmed those that still wait here 60 s
-        (SEND_TIMEOUT) after they were to be sent first.
+        """Decides about `lost` messages, and sends all waiting messages of a producer that stored one; while earlier
+        messages have not come back from the library, it only lets the next trial go at once. Then, every 0.05 s at
+        most: opens the breaker and closes the producer where nothing is stored (see SendBreaker.look), sends the
+        messages that may try, and answers as unconfirmed those that still wait here 60 s (SEND_TIMEOUT) after they were
+        to be sent first.
         """
         while self._lost:  # first, for they may go on with the others
             self._came_back(*self._lost.popleft())

@@ -82,7 +82,7 @@ class Openings(Generic[K]):
         return bool(self._not_before)
 
     def rests(self, key: K, now: float) -> bool:
-        """True if the opening of this producer failed less than 5 s ago, and should not be repeated yet."""
+        """True if the opening of this producer failed or was given up less than 5 s ago: do not repeat it yet."""
         return self._not_before.get(key, 0.0) > now
 
     @property

@@ -56,9 +56,11 @@ class PulsarPublisher:
         try:
             for topic in topics:
                 self._open(topic)
-        except pulsar.PulsarException as problem:
+        except BaseException as problem:
             self._producers.close()
-            raise cannot_publish(topic, problem) from None
+            if isinstance(problem, pulsar.PulsarException):
+                raise cannot_publish(topic, problem) from None
+            raise
         self._thread = begin(self._hand_over, "kodo-receipts", on_broken, over=lambda: self._over)
 
     def _open(self, topic: str) -> None:
@@ -75,10 +77,11 @@ class PulsarPublisher:
         self._producers.send(messages)
 
     def renew(self) -> None:
-        """Starts afresh with a new client; returns at once. Messages that have no receipt yet are dropped and get none:
-        the caller publishes them again. The new client sends nothing until the old one is closed, because the old one
-        might send it as well, or for about 5 s if that does not close. The new client then sends one message to each
-        partition, and others when that one is stored, because the fault may be the broker's.
+        """Starts afresh with a new client; returns at once, but for a request to the issuer if a new token is due.
+        Messages that have no receipt yet are dropped and get none: the caller publishes them again. The new client
+        sends nothing until the old one is closed, because the old one might send it as well, or for about 5 s if that
+        does not close. The new client then sends one message to each partition, and others when that one is stored,
+        because the fault may be the broker's. Raises ClusterError if `connect` does.
         """
         self._producers = self._new_producers(before=self._producers.abandon)
 
@@ -109,8 +112,10 @@ class PulsarPublisher:
         """Receipts come on the client's own threads, which must not be held up; and one by one where messages have a due
         time: a bundle of them costs the worker one turn of its lock.
         """
-        while not self._over:
-            self._await()
+        over = False
+        while not over:
+            over = self._over  # first: what came before the end is handed over
+            self._await(over=over)
             self._some.clear()
             found: list[tuple[int, Receipt]] = []
             for _ in range(len(self._receipts)):
@@ -118,13 +123,14 @@ class PulsarPublisher:
             if found:
                 self._on_receipts(found)
 
-    def _await(self) -> None:
-        """Waits for receipts, and a moment for others."""
+    def _await(self, *, over: bool) -> None:
+        """Waits for receipts, and a moment for others; if it is `over`, takes those that are there."""
         if self._results is not None:
-            results = self._results.wait(_WAIT, _GATHER)
+            results = self._results.wait(0.0 if over else _WAIT, 0.0 if over else _GATHER)
             self._some.set()  # what comes now need not wake anybody
             self._results.take(results)
             return
-        self._some.wait()
+        if not over:
+            self._some.wait()
         if not self._over:
             time.sleep(_GATHER)

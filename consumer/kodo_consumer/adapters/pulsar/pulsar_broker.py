@@ -57,7 +57,7 @@ _WATCH_EVERY: Final = 0.05  # seconds: an unload shows as a disconnection of abo
 
 class PulsarBroker:
     """kodo_consumer.core.values.broker.Broker over pulsar-client. The constructor connects to no broker; it raises
-    ClusterError without an address of the binary port, or if the issuer of tokens gives none.
+    ClusterError if there is no address of the binary port, or if the issuer gives no token.
 
     Args:
         by_key: topics whose published batches hold one key each, as Key_Shared needs it.
@@ -135,8 +135,8 @@ class PulsarBroker:
         *,
         moves: bool = False,
     ) -> PulsarPublisher:
-        """Returns a publisher with a client of its own, which the caller closes. `topics`: topics that are opened
-        before it returns, but for those whose backlog quota is used up; others are opened by their first message.
+        """Returns a publisher with a client of its own; the caller closes the publisher. `topics`: one producer of each
+        is opened before this returns, unless the topic's backlog quota is used up; the first message opens all others.
         `largest`: size limits in bytes by topic, in place of this broker's own for these topics; `moves`: messages are
         a worker's reroutes, stay in this cluster, and go compressed if they are too large. While brokers fail over the
         opening is tried again, for 60 s at most. Raises ClusterError.

@@ -69,8 +69,8 @@ class SchemaTopics:
     def version(self, topic: str, version: str) -> str | None:
         """Value of `Key.version` for a message to `topic`; "": the topic's declared schema, None: it has no schema.
         `version`: schema version with which the message came; "": none. The version counts only if the topic is
-        `versioned`. Each version needs a producer, and senders choose versions: versions after the first 100 count as
-        none.
+        `versioned`. Each version needs a producer, and senders choose versions: versions after the first 100 (of all
+        topics together) count as none.
         """
         base = whole_topic(topic)
         if version and base in self._versioned and self._is_one_of_few(version):

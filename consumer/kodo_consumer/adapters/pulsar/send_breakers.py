@@ -76,9 +76,9 @@ class SendBreaker:
 
     def look(self, *, connected: bool, oldest: float, now: float) -> bool:
         """Notes whether the producer is connected. Returns True only in the call that notices a lost connection, and
-        only if the breaker is open, if it is the second loss since the last receipt (BREAKS), or if `oldest` is more
-        than 2 s ago (LONG): the caller then opens the breaker and closes the producer. `oldest`: time since which the
-        oldest message waits for its receipt.
+        only if the breaker is open, or this is at least the second loss since the last receipt (BREAKS), or `oldest` is
+        more than 2 s ago (LONG): the caller then opens the breaker and closes the producer. `oldest`: time since which
+        the oldest message waits for its receipt.
         """
         lost = self._was_connected and not connected
         self._was_connected = connected
@@ -107,7 +107,9 @@ class SendBreaker:
         self._try_at = self._third_at = now + _FIRST_PAUSE
 
     def wait(self, ticket: int, message: Outgoing, since: float, tries: int = 0) -> None:
-        """Keeps a message that is not sent now, or that the client library gave back."""
+        """Keeps a message that is not sent now, or that the client library gave back. `since`: first time it was to be
+        sent; `tries`: how often the client library has had it (see WaitingMessage).
+        """
         self.waiting[ticket] = WaitingMessage(message, since, tries)
 
     def next_trial(self, now: float, limit: float) -> tuple[int, WaitingMessage] | None:

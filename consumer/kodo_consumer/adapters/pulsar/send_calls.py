@@ -40,9 +40,9 @@ _RESULTS: Final = {int(result): result for result in pulsar.Result.__members__.v
 
 class SendCalls:
     """Sends each message by a call of its own into the client library. One thread calls the methods. `on_result`: gets
-    the result of a send, on a thread of the library; `on_failure`: gets a message that the library refuses. `local`:
-    messages are not replicated to other clusters. `in_bundles`: True if `send_all` costs less than a `send` of each
-    message.
+    the result of a send, on a thread of the library; `on_failure`: gets the ticket and the receipt of a message that
+    the library refuses. `local`: messages are not replicated to other clusters. `in_bundles`: True if `send_all` costs
+    less than a `send` of each message.
     """
 
     in_bundles = False
@@ -51,8 +51,8 @@ class SendCalls:
         self._on_result, self._on_failure, self._local = on_result, on_failure, local
 
     def send(self, ticket: int, message: Outgoing, key: Key, producer: Any) -> None:
-        """Sends a message now; subclasses may queue it until `flush`. Never raises: `on_failure` gets a message that
-        the client refuses.
+        """Sends a message now; subclasses may queue it until `flush`. Never raises: a message that the client
+        refuses is reported to `on_failure`.
         """
         try:
             producer.send_async(
@@ -96,7 +96,8 @@ class NativeResults:
 
     def add(self, producer: Any, on_results: OnNativeResults) -> tuple[int, Producer]:
         """Registers a producer; `on_results` gets its stored messages and its failed ones. Returns (a new number of the
-        producer, its native producer). Raises RuntimeError, TypeError if the border does not recognise the object.
+        producer, its native producer). Raises RuntimeError, TypeError or AttributeError if the border does not
+        recognise the object.
         """
         with self._lock:
             self._last += 1

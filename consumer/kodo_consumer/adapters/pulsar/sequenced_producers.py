@@ -78,8 +78,8 @@ class SequencedClient:
         return SequencedProducer(producer)
 
     def close(self) -> None:
-        """Closes the client with all its producers, within about 5 s. Messages without a receipt are dropped, and their
-        functions may not be called. Never raises.
+        """Closes the client with all its producers, within about 5 s. Messages without a receipt are dropped;
+        `on_answer` is perhaps never called for them. Never raises.
         """
         close_client(self._client, "a source")
 
@@ -102,7 +102,8 @@ class SequencedProducer:
 
     def send(self, number: int | None, message: Outgoing, token: Any, on_answer: OnAnswer) -> None:
         """Queues a message in the client, without its ordering key and due time; does not wait. `on_answer` gets
-        `token` and the receipt: later on a thread of the client library, or within this call if the message is refused.
+        `token` and the receipt (None: stored): later on a thread of the client library, or within this call if the
+        message is refused, because of its `number` or (as unconfirmed) by the client library.
 
         `number`: sequence number, at least 1 and above all numbers that this object sent before, because a broker that
         deduplicates would drop any other, and it would count as stored: such a message is not sent, and is answered as

@@ -52,7 +52,8 @@ class TopicRoutes:
 
     def is_stale(self, topic: str, now: float) -> bool:
         """True if the partitions of a known topic were read 60 s ago or earlier: the caller should then ask the broker
-        for them. The next 60 s return False. `now`: time.monotonic(). Raises KeyError for an unknown topic.
+        for them. The next 60 s return False; a topic that is a partition is never stale. `now`: time.monotonic().
+        Raises KeyError for an unknown topic.
         """
         known = self._topics[topic]
         if now - known.asked < _COUNT_AGAIN:
@@ -61,8 +62,8 @@ class TopicRoutes:
         return True
 
     def key(self, message: Outgoing, now: float) -> Key:
-        """Returns the key of the producer for a message. A message without a key may go to any partition, which changes
-        with `now` (time.monotonic()). Raises KeyError unless the topic was learned.
+        """Returns the key of the producer for a message. A message with neither key nor ordering key may go to any
+        partition, which changes with `now` (time.monotonic()). Raises KeyError unless the topic was learned.
         """
         known = self._topics[message.topic]
         partition = known.partitions[known.router.choose(message.key or message.ordering_key, now)]

@@ -45,8 +45,9 @@ class DoneStoreClient:
             self._opened = None
 
     def __call__(self, identities: Sequence[str]) -> frozenset[str]:
-        """Returns those of `identities` (message ids) that the workers recorded as done. Raises KodoctlError if the
-        store cannot be opened or is `memory` (K740), or if it cannot be read or its SQLite file is missing (K741).
+        """Returns those of `identities` (message ids) that workers or `message.once` recorded as done. Raises
+        KodoctlError if the store cannot be opened or is `memory` (K740), or if it cannot be read or its SQLite file is
+        missing (K741).
         """
         if self._opened is None:
             self._opened = self._open()

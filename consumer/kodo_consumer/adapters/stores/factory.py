@@ -28,9 +28,9 @@ EXAMPLES: Final = "memory, sqlite:///kodo.db or postgresql://USER@HOST/DATABASE"
 
 def parse_store(text: str) -> Secret:
     """Returns the setting `store` (`memory` or the address of a database), checked, with the driver name replaced by
-    the one that stores use. Does not connect. Raises ValueError if it is neither, or SQLite without a file; the text
-    leaves the setting out, because it may have a password. Raises UsageError (K721) for a database if SQLAlchemy is not
-    installed.
+    the one that stores use. Does not connect. Raises ValueError if it is neither, or SQLite without a file; the error
+    shows at most the driver name, because the setting may have a password. Raises UsageError (K721) for a database if
+    SQLAlchemy is not installed.
     """
     if text == _MEMORY:
         return Secret(text)

@@ -120,8 +120,8 @@ class FileStore:
         return 0
 
     def leave(self) -> None:
-        """Clears the marks of this run; marks that it adopted from dead workers stay in the file for the next worker.
-        If no mark is left, deletes the file.
+        """Clears the marks of this run; marks that it adopted from dead workers, and those with a number of crashes,
+        stay in the file for the next worker. If no mark is left, deletes the file.
         """
         for name in [name for name in self._places if name not in self._adopted]:
             self._clear(name)

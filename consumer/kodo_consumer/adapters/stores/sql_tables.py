@@ -100,7 +100,8 @@ def create_missing(bind: Engine | Connection) -> None:
     call it at once; with a connection, the caller commits. Raises SQLAlchemyError.
 
     If no table is missing, it creates nothing, because a role may lack the right. If another process creates a table at
-    the same time, `create_all` fails; the tables and indexes are then created one by one unless they exist.
+    the same time, `create_all` fails; with an engine, the tables and indexes are then created one by one unless they
+    exist.
     """
     try:
         metadata.create_all(bind)

@@ -55,7 +55,7 @@ class HandlerCall:
         context: trace context of the span.
         left: number of messages of the call whose end is not noted yet; the span ends when it is 0.
         is_batch: the call has a batch of messages.
-        is_first: the message of the call carries no trace context.
+        is_first: the message of the call carries no trace context; False for a batch.
 
     `ended`: when the handler returned or raised, in ns since the epoch; None: not yet.
     """
@@ -248,7 +248,7 @@ class HandlerSpans:
 
     def on_decision(self, in_flight: InFlight, outcome: Outcome, decision: Decision) -> None:
         """Ends the span of a message with the decision about it; a reroute without a run gets a span of its own. A
-        message without a context carries that of the span from then on. See
+        message without a context carries that of the span from then on, unless the span is of a batch. See
         kodo_consumer.core.state.observer.DecisionObserver.
         """
         run = self._open.pop(in_flight, None)

@@ -27,7 +27,7 @@ _API: Final = "opentelemetry.trace"
 
 
 def runs_of(policy: Policy, wanted: Wanted, *, tenant: bool) -> HandlerSpans | None:
-    """Makes the spans of a subscription's handlers; None if there are no traces. `tenant`: the spans name the tenant of
+    """Maker of the spans of a subscription's handlers; None: no traces are made. `tenant`: the spans name the tenant of
     their message. Raises UsageError (K762) if traces are wanted (`on`) and cannot be made: see tracer_of.
     """
     if (tracer := tracer_of(wanted)) is None:

@@ -199,9 +199,9 @@ class Engine:
 
     def take(self, now: float | None = None) -> Message | None:
         """Takes the next message to handle, with its tokens of all limits; its handler counts as started. Due timers go
-        first. None if no message may start, if the engine drains, or if limits refused 64 messages in a row; in the
-        last case `version` has grown, so that the caller calls again. `now`: monotonic seconds, None: those of the
-        clock.
+        first. None if no message may start, the engine drains, too many messages are deferred, or limits refused 64
+        messages in a row; in the last case `version` has grown, so that the caller calls again. `now`: monotonic
+        seconds, None: those of the clock.
         """
         if self.draining:
             return None
@@ -211,8 +211,8 @@ class Engine:
         return self.runs.take(now)
 
     def finish(self, message: Message, outcome: Outcome, now: float | None = None) -> bool:
-        """Ends the run of a message's handler and carries out the outcome. Returns False, without effect, if the run
-        has ended already, such as by its time-out.
+        """Ends the run of a message's handler and carries out the outcome, or Failed if the outcome is invalid. Returns
+        False, without effect, if the run has ended already, such as by its time-out.
         """
         return self.runs.finish(message, outcome, self._clock.now() if now is None else now)
 
@@ -267,8 +267,8 @@ class Engine:
         return max(0.0, due - now)
 
     def resume_lanes(self) -> None:
-        """Adds an effect by which lanes whose last `room` was 0 deliver again, once they have room for a batch or run
-        dry, and are neither paused nor blocked.
+        """Adds an effect by which a lane delivers again, for each lane whose last `room` was 0 and that now has room
+        for a batch or runs dry, and is neither paused nor blocked.
         """
         now = self._clock.now()
         for lane in list(self.lookahead.lanes_without_capacity):
@@ -336,8 +336,9 @@ class Engine:
     # ---- the end
 
     def drain(self) -> None:
-        """Receives and starts nothing more, releases messages that have not started (the broker delivers them again),
-        and publishes gathered audit records. Running handlers and publishes continue until `busy` is False.
+        """Receives and starts nothing more, releases messages that have not started (they stay unacknowledged, and the
+        broker delivers them again when the connections close), and publishes gathered audit records. Running handlers
+        and publishes continue until `busy` is False.
         """
         self.draining = True
         for lane in self.lanes:

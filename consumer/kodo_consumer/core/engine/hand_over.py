@@ -80,7 +80,8 @@ class HandOver:
         broker is away) keeps its last answer until that lapses. `emptied`: monotonic seconds when the client library
         last contained no message of a partition.
 
-        Releases messages of partitions that another worker has now. Returns kept messages that may be received now.
+        Releases the unstarted messages of partitions that another worker has now. Returns kept messages that may be
+        received now.
         """
         active, now, topic = lane.active, self._clock.now(), lane.lane.topic
         assert active is not None

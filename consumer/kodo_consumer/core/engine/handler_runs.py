@@ -182,9 +182,9 @@ class HandlerRuns:
         return True
 
     def time_out(self, now: float) -> None:
-        """Ends the runs that took longer than the policy's `handler_timeout` with TOOK_TOO_LONG, and lists their
-        messages in the effect `overdue`, by which executors free the slots. It does not interrupt handlers itself. Ends
-        deferred messages whose deadline has passed with NOT_ENDED.
+        """Ends the runs that took longer than the policy's `handler_timeout` with TOOK_TOO_LONG, and deferred messages
+        whose deadline has passed with NOT_ENDED. Lists all these messages in the effect `overdue`, by which executors
+        free the slots. It does not interrupt handlers itself.
         """
         if now >= self._next_deadline:
             self._end_overdue(now)
@@ -211,8 +211,8 @@ class HandlerRuns:
 
     @property
     def next_timeout(self) -> float:
-        """Latest time (monotonic seconds) of the next call of `time_out`: the oldest run, or a deferred message, may
-        reach its limit then. May be too early. Infinite if no handler runs and no message is deferred.
+        """Time (monotonic seconds) at which `time_out` has to be called next: the oldest run, or a deferred message,
+        may reach its limit then. May be too early. Infinite if no handler runs and no message is deferred.
         """
         oldest = next(iter(self.running.values()), _NEVER)
         return min(oldest + self._context.policy.handler_timeout / 1000, self._next_deadline)

@@ -36,7 +36,7 @@ class LaneOverflow:
 
     @property
     def has_work(self) -> bool:
-        """True if `publish_pending` must be called: messages are to be put back, or the minute of a flood has begun."""
+        """True if `publish_pending` must be called: messages are to be put back, or its last call was in a flood."""
         return bool(self._flow.too_early) or self._waits_since is not None
 
     def publish_pending(self, now: float, most: int, *, is_flooded: bool) -> None:

@@ -92,8 +92,8 @@ class MessageFlow:
             self.check_due(in_flight, now)
 
     def check_due(self, in_flight: InFlight, now: float) -> None:
-        """Queues the message, or leaves it at a limiter, if it is due and belongs on its level; else begins its wait or
-        moves it. A limit may make it wait elsewhere as well.
+        """Queues the message, or leaves it at a limiter, if it is due and belongs on its level, or if
+        LocalDelays.hurries is true; else begins its wait or moves it. A limit may make it wait elsewhere as well.
         """
         outcome = check_before_queueing(in_flight, self._context.policy, wall := self._clock.wall())
         if isinstance(outcome, TooEarly):
@@ -125,7 +125,10 @@ class MessageFlow:
             self.check_due(in_flight, now)
 
     def move_aside(self, in_flight: InFlight, wait: float, now: float) -> None:
-        """Publishes a message of an isolated tenant to the lane where such messages wait, due in `wait` seconds."""
+        """Publishes a message of an isolated tenant to the lane where such messages wait. It is due there in `wait`
+        seconds, but not before 60 s, and not after 1 h or the horizon. If there is no such lane, or its own lane is not
+        a ready one or keeps an order, the message stays in its lane.
+        """
         self.apply_decision(in_flight, outcomes.Isolated(self._clock.wall() + round(wait * 1000)), now)
 
     # ---- after the handler
@@ -174,8 +177,8 @@ class MessageFlow:
 
     def receipt(self, ticket: int, receipt: Receipt, now: float) -> None:
         """Takes the receipt of a publish: acknowledges a stored message in its lane, unless it has to wait for its
-        audit record, and the messages of stored records. Without a receipt the message is sent again. A message that
-        its target refuses becomes a dead letter, or is parked (stays unacknowledged and unhandled, with an alarm) if no
+        audit record, and the messages of stored records. An unconfirmed message is sent again. A message that its
+        target refuses becomes a dead letter, or is parked (stays unacknowledged and unhandled, with an alarm) if no
         target is left.
         """
         end = self.publishes.receipt(ticket, receipt, now)

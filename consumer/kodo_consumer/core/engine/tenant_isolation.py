@@ -93,8 +93,9 @@ class TenantIsolation:
     # ---- when
 
     def on_full(self, now: float) -> None:
-        """Sets a timer that calls `update`, because a lane found no room in the look-ahead; none if one is set, or if
-        the last search for noisy tenants was just now.
+        """Sets a timer that calls `update` at once, because a lane found no room in the look-ahead; none if one is set,
+        if no lane can give messages away, or if the last search for noisy tenants was less than 0.25 s ago (1 s if no
+        tenant is isolated).
         """
         if self._lanes and not self._is_full and now >= self._not_before:
             self._is_full = True

@@ -47,8 +47,8 @@ _TINY: Final = 1e-6
 
 @dataclass(slots=True)
 class LeaseHolder:
-    """Record of a worker in an account. `seen`: time of its last request, which wanted `wanted`; `in_use`: permits
-    granted to it; `turn`: time when it was last granted more permits than it had.
+    """Record of a worker in an account. `seen`: time of its last request, which wanted `wanted`. Concurrency:
+    `in_use`, permits granted to it; `turn`, time when it was last granted more permits than it had.
     """
 
     seen: float

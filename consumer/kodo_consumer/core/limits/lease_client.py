@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from kodo_consumer.core.limits.limiters import EMPTY, Limiter
@@ -25,13 +25,14 @@ _IDLE: Final = 0.5  # seconds after which tokens that nobody uses are given back
 
 class LeaseClient:
     """Collects the requests of one worker's limiters and passes them the store's answers; it calls no store itself. All
-    calls need the worker's lock. `ring`: called, with that lock, if `collect` should be called at once. `down`: the
-    store cannot be reached. `failed`: number of outages. `active`: limiters that have or want leases. `due`: monotonic
-    time (seconds) of the next collection, infinite if none is due.
+    calls need the worker's lock. `ring`: called, with that lock, if `collect` should be called at once. `limiters`:
+    returns all leased limiters. `down`: the store cannot be reached. `failed`: number of outages. `active`: limiters
+    that have or want leases. `due`: monotonic time (seconds) of the next collection, infinite if none is due.
     """
 
-    def __init__(self, ring: Callable[[], object]) -> None:
+    def __init__(self, ring: Callable[[], object], limiters: Callable[[], Iterable[LeasedLimiter]]) -> None:
         self.ring = ring
+        self._limiters = limiters
         self.down = False
         self.failed = 0  # times the store could not be asked: outages, not attempts
         self.active: dict[LeasedLimiter, None] = {}
@@ -70,12 +71,13 @@ class LeaseClient:
         return [limiter for limiter in limiters if limiter.waiters]
 
     def fall_back(self, now: float) -> list[LeasedLimiter]:
-        """Voids all leases, because the store cannot be reached, and counts the outage. Returns the limiters with
-        waiting messages, which may try again.
+        """Voids all leases, because the store cannot be reached, and counts the outage. Limiters that are not active
+        get their part as well, for the messages that come during the outage. Returns the limiters with waiting
+        messages, which may try again.
         """
         self.down = True
         self.failed += 1
-        for limiter in self.active:
+        for limiter in dict.fromkeys((*self.active, *self._limiters())):
             limiter.revoke(now)
         return [limiter for limiter in self.active if limiter.waiters]
 
@@ -123,8 +125,10 @@ class LeasedLimiter(Limiter):
         """Voids its leases, because the store cannot be reached."""
 
     @abstractmethod
-    def apply_limit(self, wanted: Limiter) -> None:
-        """Takes terms and sizes over from `wanted`, of its kind: the limit or the number of workers has changed."""
+    def apply_limit(self, wanted: Limiter, now: float | None) -> None:
+        """Takes terms and sizes over from `wanted`, of its kind. `now` (monotonic seconds): the limit itself has
+        changed, and deferred promises are void; None: only the number of workers has, and promises stay.
+        """
 
     def idle(self, now: float) -> bool:
         """True if it may be dropped: a new limiter would act as this one, which is not active at the lease client."""
@@ -237,7 +241,7 @@ class TokenLimiter(LeasedLimiter):
         return super().room(now) if self._leases.down else self._pool.usable(now)
 
     def start(self, now: float) -> None:
-        """Counts the start of a message, which uses a token; if none is left for other waiters, rings for a request.
+        """Counts the start of a message, which uses a token; if none is left for other waiters, does as `on_wait`.
         While the store is down: counts a start without a token.
         """
         super().start(now)

@@ -106,7 +106,7 @@ class LeasedRate(TokenLimiter, RateLimiter):
         self.interval, self.burst = self.divided
         self.reset(now)
 
-    def apply_limit(self, wanted: Limiter) -> None:
+    def apply_limit(self, wanted: Limiter, now: float | None) -> None:
         """Takes the terms over from another LeasedRate. If only the number of workers differs and the store is not
         down, the part that this worker uses stays.
         """
@@ -114,6 +114,8 @@ class LeasedRate(TokenLimiter, RateLimiter):
         if self.terms != wanted.terms or self._leases.down:  # else it is shared by as many as before
             self.interval, self.burst = wanted.interval, wanted.burst
         self.terms, self.divided = wanted.terms, wanted.divided
+        if now is not None:
+            self.reset(now)
 
 
 class LeasedQuota(TokenLimiter, QuotaLimiter):
@@ -165,8 +167,8 @@ class LeasedQuota(TokenLimiter, QuotaLimiter):
         return at + rounds * self.terms.period
 
     def reserve(self, slot: float) -> None:
-        """Promises the time `slot` if it is later, when a full quota has room again; a start that is free at once needs
-        a token and no promise. While the store is down: as in QuotaLimiter.
+        """Promises the time `slot`, unless it is before the first start leaves a full window, or the quota is not full:
+        a start that is free at once needs a token and no promise. While the store is down: as in QuotaLimiter.
         """
         if self._leases.down or (self._leaving and slot >= self._leaving[0][0]):
             super().reserve(slot)
@@ -194,13 +196,15 @@ class LeasedQuota(TokenLimiter, QuotaLimiter):
         self.request_at = self.ring_at = -NEVER
         self._leaving = []
 
-    def apply_limit(self, wanted: Limiter) -> None:
-        """Takes terms and amount over from another LeasedQuota."""
+    def apply_limit(self, wanted: Limiter, now: float | None) -> None:
+        """Takes terms, amount and window over from another LeasedQuota; starts that were counted here stay counted."""
         assert isinstance(wanted, LeasedQuota)
         if self.terms != wanted.terms:
             self._leaving = []
             self.ring_at = -NEVER
         self.terms, self.amount = wanted.terms, wanted.amount
+        if now is not None:
+            self.reshape(wanted.period)
 
     def _is_full(self, now: float) -> bool:
         return bool(self._leaving) and self._leaving[0][0] > now
@@ -290,7 +294,7 @@ class LeasedCap(LeasedLimiter, ConcurrencyLimiter):
         self._permits = 0
         self.request_at = self.ring_at = -NEVER
 
-    def apply_limit(self, wanted: Limiter) -> None:
+    def apply_limit(self, wanted: Limiter, now: float | None) -> None:  # noqa: ARG002
         """Takes terms and limit over from another LeasedCap."""
         assert isinstance(wanted, LeasedCap)
         self.terms, self.limit = wanted.terms, wanted.limit

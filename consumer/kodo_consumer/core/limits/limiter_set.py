@@ -8,7 +8,7 @@ leases parts of the whole instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
@@ -99,8 +99,14 @@ class LimiterSet:
         """Switches the limits of the whole subscription to leases that a store grants, and returns the client for them.
         Must be called before any limiter exists.
         """
-        self.leases = LeaseClient(ring)
+        self.leases = LeaseClient(ring, self._leased)
         return self.leases
+
+    def _leased(self) -> Iterator[LeasedLimiter]:
+        for limiters in self._limiters:
+            for _, limiter in limiters:
+                if isinstance(limiter, LeasedLimiter):
+                    yield limiter
 
     def limiters_of(
         self, properties: Mapping[str, str], key: str, level: Level = Level.L1, state: State = State.READY
@@ -280,7 +286,7 @@ def _resize(limiter: Limiter, wanted: Limiter, now: float | None = None) -> None
     """
     match limiter, wanted:
         case LeasedLimiter(), LeasedLimiter():
-            limiter.apply_limit(wanted)
+            limiter.apply_limit(wanted, now)
         case RateLimiter(), RateLimiter():
             limiter.interval, limiter.burst = wanted.interval, wanted.burst
             if now is not None:

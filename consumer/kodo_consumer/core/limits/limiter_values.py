@@ -46,8 +46,9 @@ class Values:
         self.named, self.make = named, make
 
     def of(self, value: str) -> Limiter:
-        """Returns the limiter that a message with this value has to pass: its own, created if it is missing, or
-        `others` if there is no room for one more.
+        """Returns the limiter that a message with this value has to pass: its own, created if it is missing and may be,
+        else `others`. A value of `named`, and no value (NOBODY), always gets its own; another one only while there are
+        fewer than 100,000 and no `others`.
         """
         if len(value) > _LONGEST:
             value = name_of(value)

@@ -57,7 +57,9 @@ class Limiter:
         """Counts the end of a message that started, whatever its outcome; only concurrency limits need it."""
 
     def give_back(self) -> None:
-        """Frees a slot that was set aside for a message which does not start; only quotas do so."""
+        """Takes back the moment (slot) that was promised to a message, because the message does not start: another one
+        may have it. Only quotas keep a promise until its message starts; here it does nothing.
+        """
 
     def room(self, now: float) -> int:  # noqa: ARG002
         """Number of waiters that may try again together when the limiter is free."""
@@ -214,12 +216,15 @@ class QuotaLimiter(Limiter):
         self._promised = enqueue(self._promised, slot)
 
     def give_back(self) -> None:
-        """Drops the oldest promise, because a message does not start; counts no start."""
+        """Takes back the oldest promise, because a message that has one does not start; counts no start."""
         if self._promised:
             self._promised.popleft()
 
     def reshape(self, period: float) -> None:
         """Changes the window to `period` seconds: counted starts stay, promises are void."""
+        self._promised = EMPTY
+        if period == self.period:
+            return
         width, self.period = self._width, period
         self._width = period / _PARTS
         counts: list[list[int]] = []
@@ -230,7 +235,6 @@ class QuotaLimiter(Limiter):
             else:
                 counts.append([at, starts])
         self._counts = tuple(counts)
-        self._promised = EMPTY
 
     def _expiry_of(self, count: int) -> float:
         """Time when the `count` oldest starts have left the window."""

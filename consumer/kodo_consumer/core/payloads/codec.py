@@ -252,7 +252,8 @@ def payload_reader(kind: Kind, schema: Mapping[str, Any], schema_of: SchemaOf) -
 
 
 def model_of(function: Callable[..., Any]) -> Any:
-    """Model in the annotation of a handler's first parameter: `Order` of `Message[Order]`, also in a list; else None.
+    """Model in the annotation of a handler's first parameter: `Order` of `Message[Order]`, also in a list; None without
+    such an annotation, and for `Message[Any]`.
 
     Raises TypeError when there is such an annotation and it cannot be read.
     """

@@ -39,9 +39,9 @@ def json_default(value: Any) -> Any:
 
 
 def record_of(value: Any) -> Any:
-    """Dictionary of a model or a dataclass, and of those within, for Avro; the value of an enumeration; any other value
-    as it is. Times, UUIDs and decimals stay: Avro has types for them. Raises TypeError for a value that is nested too
-    deeply.
+    """Dictionary of a model or a dataclass, for Avro; the value of an enumeration; any other value as it is. The same
+    for values within models, dataclasses, lists and dictionaries. Times, UUIDs and decimals stay: Avro has types for
+    them. Raises TypeError for a value that is nested too deeply.
     """
     try:
         return _record(value)

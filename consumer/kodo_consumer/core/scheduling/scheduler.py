@@ -143,6 +143,8 @@ class Scheduler:
             throttle.on_start()
         if in_flight is not None:
             self.running += 1
+            if self.recent_starts is not None:
+                self.recent_starts.append(in_flight.tenant)
             if self.bulkheads.groups:
                 self.bulkheads.on_start(in_flight.lane.lane.index)
         return in_flight
@@ -150,10 +152,7 @@ class Scheduler:
     def _take(self, now: float) -> InFlight | None:
         if self.slots is None:
             return self.queues.next(self._paused, now, self._passes)
-        in_flight = self.slots.take(self._paused, now, self._passes)
-        if in_flight is not None and self.recent_starts is not None:
-            self.recent_starts.append(in_flight.tenant)
-        return in_flight
+        return self.slots.take(self._paused, now, self._passes)
 
     def on_end(self, in_flight: InFlight, now: float) -> bool:
         """Frees slot and concurrency limits of a message that ended. Returns True if its run was slow, or its tenant when

@@ -91,10 +91,10 @@ class TurnQueues:
         may_start_newcomer: Callable[[DeficitRoundRobin[InFlight], float], bool] | None = None,
         stops: Callable[[int, float], bool] | None = None,
     ) -> InFlight | None:
-        """Takes out the next message that may start, of a quick or a slow tenant; None if none may start, or after 64
-        that did not pass (`version` has grown then: call again). `passing_over`: tenants that get no turns; `passes`:
-        True if the message may start at `now`, else it has put the message elsewhere; `slow`: of a slow tenant; `kept`:
-        of lanes with a kept slot free, without `may_start_newcomer`; `stops`: True for lanes that start nothing now.
+        """Takes out the next message that may start, of a quick or (`slow`) a slow tenant; None if none may start, or
+        after 64 that did not pass (`version` has grown then: call again). `passing_over`: tenants that get no turns;
+        `passes`: True if the message may start at `now`, else it has put it elsewhere; `kept`: of lanes with a kept
+        slot free, without `may_start_newcomer`; `stops`: True for lanes that start nothing now.
         """
         tries = _MAX_TRIES
         skipped: list[int] = []

@@ -36,8 +36,8 @@ class GapMonitor:
         return cls(since, counts) if alone else None
 
     def on_message(self, delivery: Delivery, lane: Lane) -> None:
-        """Takes the number of a received message, if it is on its first hop on a ready lane. `delivery`: with
-        properties that may be believed, and no redelivery of a message in flight.
+        """Takes the number of a received message, if it came to a ready lane and neither a worker has moved it nor a
+        recall sent it. `delivery`: with properties that may be believed, and no redelivery of a message in flight.
         """
         if lane.state is not State.READY:
             return

@@ -133,7 +133,7 @@ class ActivePartitions:
         """Number of further messages that the topic may bring: `room`, the number without regard to kept messages, less
         these; 0 if their payload is over half of the policy's `max_held_bytes`. At least 1, even so, while leftovers of
         a lost partition, or the first message after them, have to come out of the client library, unless `in_flight`,
-        messages of the topic in flight, is beyond twice `max_held` and all that the client may hold.
+        messages of the topic in flight, is beyond twice `max_held` plus all that the client may hold.
         """
         room = 0 if self._bytes > self._most_bytes else max(0, room - self._count)
         if (self._leftovers or self._is_in_doubt) and in_flight < 2 * self._most + self._in_client:

@@ -143,8 +143,9 @@ class InFlight:
         self.why = "done"  # name of the rule by which it has ended, where confirmations are awaited
 
     def on_redelivery(self, delivery: Delivery, now: float) -> None:
-        """Keeps the token of a repeated delivery, because the broker expects the acknowledgement of that one. On a lane
-        whose active consumers the broker names (failover), also sets `received` to `now`, monotonic seconds.
+        """Takes the token of a repeated delivery in place of the earlier token, because the broker expects the
+        acknowledgement of the last delivery. On a lane whose active consumers the broker names (failover), also sets
+        `received` to `now`, monotonic seconds.
         """
         self.ack_token = delivery.token
         if self.lane.active is not None:  # else the first time counts

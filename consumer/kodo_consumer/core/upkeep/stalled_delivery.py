@@ -61,7 +61,7 @@ class StalledDeliveryDetector:
     def __call__(self, lane: Lane, stats: LaneStats | None) -> None:
         """Takes the present stats of a lane; None: no answer. Nothing follows from stats of a part of its partitions.
         If no message came in two readings in a row (six if the broker delays none) although messages were due, gives
-        an alarm and reconnects the lane at the next full ten seconds, for 2 s, but not an `unread` one.
+        an alarm and, unless the lane is an `unread` one, plans to disconnect it at the next full ten seconds for 2 s.
         """
         index = lane.index
         if stats is None or not stats.whole:

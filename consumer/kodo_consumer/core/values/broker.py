@@ -102,7 +102,7 @@ class LaneSink(Protocol):
         """
 
     def fail(self, problem: BaseException) -> None:
-        """Reports that no messages will come any more: the thread that reads the lane has ended with `problem`."""
+        """Reports that a thread that serves the lane has ended with `problem`: messages may come no more."""
 
 
 class ClaimSink(LaneSink, Protocol):
@@ -123,12 +123,13 @@ class ClaimSink(LaneSink, Protocol):
 
 
 class LaneReader(Protocol):
-    """Reader of one open lane. Its methods do not wait, except `close`."""
+    """Reader of one open lane. Only `close` waits; all other methods return at once."""
 
     @property
     def disconnected_topics(self) -> Sequence[str]:
-        """Topics, or partitions of them, of which no messages can come now, each with the reason if it is known. Empty
-        after `leave` until `join`.
+        """Texts for people, one for each topic, or partition of it, of which no messages can come now: its name,
+        followed by the reason if it is known. Partitions that another reader holds alone are among them. Empty after
+        `leave` until `join`.
         """
 
     def long_connected(self, seconds: float) -> frozenset[str]:
@@ -181,7 +182,8 @@ class Publisher(Protocol):
 
     def publish(self, messages: Sequence[tuple[int, Outgoing]]) -> None:
         """Queues messages with their tickets to be sent soon; never blocks. Each ticket gets a receipt by
-        `on_receipts`, unless `renew` or `close` comes before. Messages of one topic and key keep their order.
+        `on_receipts`, unless `renew` or `close` comes before. Messages of one topic and key keep their order, unless
+        one has to be sent again.
         """
 
     def renew(self) -> None:

@@ -29,8 +29,8 @@ class Effects:
     """Actions that the engine wants done outside, gathered until the next fetch. `publish`: tickets with their
     messages. `resume`: lanes that have room again. `anew`: partitions (lane, number as a text) that are to reconnect,
     so that the broker redelivers unacknowledged messages. `presence`: lanes to leave (False) or to join again (True).
-    `overdue`: messages whose handler took too long. `renew_publishing`: the publisher is to be renewed, before
-    `publish`. `urgent`: there is more than `publish`, which alone may wait for a moment. Lanes are indices.
+    `overdue`: messages whose handler or deferral took too long. `renew_publishing`: the publisher is to be renewed,
+    before `publish`. `urgent`: there is more than `publish`, which alone may wait for a moment. Lanes are indices.
     """
 
     publish: list[tuple[int, Outgoing]] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Effects:
         self.urgent = True
 
     def give_up(self, message: Message) -> None:
-        """Adds a message to `overdue`, because its handler took too long."""
+        """Adds a message to `overdue`, because its handler or its deferral took too long."""
         self.overdue.append(message)
         self.urgent = True
 

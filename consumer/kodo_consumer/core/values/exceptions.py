@@ -1,6 +1,7 @@
 """Exceptions by which a handler requests an outcome for its message.
 
-A handler that returns has done its work; any other exception, or a time-out, has failed.
+A handler that returns has done its work; any other exception, or a time-out, is a failure, except an error that shows
+a fault of the infrastructure: it counts as Unavailable.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ _KINDS: Final = frozenset(get_args(Outcome))  # to look one up costs less than t
 
 
 class HandlerSignal(Exception):  # noqa: N818  # not an error: a request of a handler
-    """Base class of the exceptions by which a handler requests an outcome; any other exception counts as failed."""
+    """Base class of the exceptions by which a handler requests an outcome. Any other exception counts as failed, or as
+    Unavailable if it shows a fault of the infrastructure, such as a missing table.
+    """
 
     @property
     def outcome(self) -> Outcome:
@@ -69,8 +72,8 @@ class HandlerFailedError(HandlerSignal):
 
 class Retry(HandlerSignal):
     """Requests another try `after` a timedelta or a text such as "30s" (None: as declared), without the in-place waits
-    of other failures. The run failed and takes an attempt; without one left, or without RETRYING, the message goes on
-    as after any failure.
+    of other failures. The run failed and takes an attempt of RETRYING, or of the backup level that the message is on;
+    without one left, or without RETRYING, the message goes on as after any failure.
 
     `after` is cut to the longest wait that the topology declares; a text that is no time raises UnitError. `code`:
     reason as a word for which the topology has delays of its own (`retrying.by_code`), which count if `after` is None;
@@ -93,9 +96,9 @@ class Retry(HandlerSignal):
 
 class Pending(HandlerSignal):
     """Requests a wait in PENDING of the message's level; counts one attempt of that state. The exception's text travels
-    with the message. The run counts as failed; where the level has no such state, on a backup level, and where order is
-    kept, it is a failure like any other. Without an attempt left in PENDING the message goes to RETRYING, or on from
-    there.
+    with the message. The run counts as failed. It is a failure like any other if the level has no such state, on a
+    backup level, and in a lane that keeps an order (unless `on_failure` is "leave"). Without an attempt left in PENDING
+    the message goes to RETRYING, or on from there.
     """
 
     @property
@@ -153,9 +156,10 @@ class Discard(HandlerSignal):
 
 
 class MoveTo(HandlerSignal):
-    """Requests a move to the ready lane of another level, such as "L2"; counts no attempt. The run failed instead if
-    that level is not declared or drains, if exclusive levels keep the tenant from it, if the message is there, or if
-    its lane keeps an order (unless `on_failure` is "leave"). A level that is no text raises TypeError at once.
+    """Requests a move to the ready lane of a level, such as "L2"; counts no attempt. The run failed instead if that
+    level is not declared or drains, if exclusive levels keep the tenant from it, if the message is in that lane
+    already, or if its lane keeps an order (unless `on_failure` is "leave"). A level that is no text raises TypeError at
+    once.
     """
 
     def __init__(self, level: Level | str) -> None:
@@ -174,7 +178,7 @@ class MoveTo(HandlerSignal):
 
 class Postpone(HandlerSignal):
     """Requests that the message is delivered again at the time `until` (with a time zone), or after a timedelta or a
-    text such as "30s"; a later time is cut to the longest wait that the topology declares, and an earlier one is now.
+    text such as "30s". The wait is cut to the longest one that the topology declares; a time in the past means at once.
     No attempt counts; the run failed only if the level has no state to wait in. `why` travels with the message. Wrong
     arguments raise TypeError at once, a text that is no time UnitError.
     """
@@ -198,9 +202,9 @@ class Postpone(HandlerSignal):
 
 
 class Transfer(HandlerSignal):
-    """Requests a new message on another ground; this one is acknowledged once that is stored. The run failed if the
-    ground is not in the subscription's `produces`, or if the message does not fit the schema and the required
-    properties that the file declares for it.
+    """Requests a new message on another topic, named as in the subscription's `produces`; this one is acknowledged once
+    the new one is stored. The run failed if the topic is not in `produces`, if the message does not fit the schema and
+    the required properties that the file declares for the topic, or if `properties` has names of the platform's own.
 
     Payload (bytes), keys and properties are the old ones unless given; `key` replaces the ordering key, too, and
     `properties` replace old ones of their names, as texts (true, false and numbers as JSON writes them). Wrong
@@ -237,8 +241,8 @@ def _check_transfer(topic: Any, payload: Any, key: Any, wrong: Sequence[str]) ->
 
 
 class Unavailable(HandlerSignal):
-    """Reports that a dependency is down: the message waits in memory, from about 1 s up to about 30 s, until its
-    handler runs again. No attempt counts, however often.
+    """Reports that a dependency is down: the message waits in memory, about 1 s at first and about 30 s at most, then
+    its handler runs again. No attempt counts, however often.
     """
 
     def __init__(self, dependency: str) -> None:

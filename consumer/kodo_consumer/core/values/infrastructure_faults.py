@@ -99,8 +99,9 @@ def lacks_table(problem: BaseException) -> bool:
 
 
 def words(problem: BaseException) -> str:
-    """First line of a database's error text, 160 characters at most, without the statement and its values; the name of
-    the error's class if it has no text.
+    """First line of the text of a database's error, 160 characters at most. If the error is one of SQLAlchemy, the text
+    is that of the driver's error in it, which lacks the statement and its values. The name of the error's class if it
+    has no text.
     """
     origin = _origin(problem)
     lines = str(origin).strip().splitlines()

@@ -45,7 +45,7 @@ class LeaseRequest:
 
     Rate and quota: `wanted` more tokens, while `in_use` granted ones are still unused; `back` are the marks of tokens
     that the worker gives back, `spent` counts starts without a token while the store could not be reached. Concurrency:
-    `wanted` permits in all, of which the worker keeps `in_use`.
+    `wanted` permits in all; the worker has `in_use` of them and keeps these, whatever the answer is.
     """
 
     name: str

@@ -24,8 +24,8 @@ class Pace:
 @dataclass(frozen=True, slots=True)
 class Rate:
     """A limit on handler starts. `by`: property ("key": the message key) with one limit for each value, and one for all
-    messages without it; None: one limit for all. `overrides`: paces of single values. `shared`: of all workers
-    together, else of each. `within`: lanes whose messages it is about.
+    messages without it; None: one limit for all. `overrides`: paces by value, in place of `pace`. `shared`: one limit
+    for all workers together, else one for each worker. `within`: lanes whose messages it is about.
     """
 
     by: str | None

@@ -34,7 +34,7 @@ class ObjectUse:
 
     @property
     def is_elsewhere(self) -> bool:
-        """True in a process that was forked from the one that made the object."""
+        """True in a process that was forked from the one that made the object, unless it may be used `anywhere`."""
         return self._process is not None and os.getpid() != self._process
 
     @property

@@ -124,8 +124,8 @@ class Repeated:
 @dataclass(frozen=True, slots=True)
 class Deferred:
     """The message is not started now, and is tried again in a second: it is being handled already, it must run alone,
-    the store of done messages cannot be reached, or routes moved it too often. This is no deferral: a handler that
-    defers its message has run.
+    the store of done messages cannot be reached, or it is on a level where its tenant must not be, and cannot leave
+    because routes moved it too often. This is no deferral: a handler that defers its message has run.
     """
 
     reason: str
@@ -166,8 +166,8 @@ class Routed:
 
 @dataclass(frozen=True, slots=True)
 class OverRate:
-    """A rate has no room before `slot` (ms since the epoch). That moment is set aside for this message unless it is far
-    away.
+    """A rate has no room before `slot` (ms since the epoch). That moment is set aside for this message, unless the
+    message is back from another topic before: then it asks again.
     """
 
     slot: int
@@ -175,8 +175,8 @@ class OverRate:
 
 @dataclass(frozen=True, slots=True)
 class OverQuota:
-    """A quota holds the message up until `slot` (ms since the epoch), when all its limits have room. The slot is set
-    aside for it, unless it would be back from another topic before: then it asks again.
+    """A quota holds the message up until `slot` (ms since the epoch), when all limits of the message have room. The
+    slot is set aside for the message, unless it is back from another topic before: then it asks again.
     """
 
     slot: int

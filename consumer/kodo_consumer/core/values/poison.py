@@ -80,7 +80,9 @@ class Crashes:
         return bool(self._counts)
 
     def on_crash(self, identity: str) -> Judgement:
-        """Counts that a process ended while it ran this message, alone: a SUSPECT, and POISON after MAX_CRASHES."""
+        """Counts that a process ended while it ran this message, alone. Returns SUSPECT or, from MAX_CRASHES (3) such
+        ends on, POISON, with their number.
+        """
         crashes = self._counts.pop(identity, 0) + 1
         self._counts[identity] = crashes
         if len(self._counts) > _MAX_COUNTED:

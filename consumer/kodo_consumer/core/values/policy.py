@@ -102,8 +102,9 @@ class ErrorTextPolicy:
 
 @dataclass(frozen=True, slots=True)
 class IsolationPolicy:
-    """Condition and target of isolation: a tenant with more than `share` (0 to 1) of the look-ahead, and at least
-    `least` messages, is moved aside to `to`: the backup level or the waiting state.
+    """Condition and target of isolation: while the look-ahead is full, a tenant with more than `share` (0 to 1) of it,
+    and at least `least` messages, is isolated: its messages beyond a part are moved to `to`, the backup level or the
+    waiting state.
     """
 
     share: float
@@ -205,7 +206,7 @@ class Policy:
 
     @cached_property
     def ground_lane(self) -> Lane:
-        """Ready lane of the ground topic; its subscription has the data that concern all lanes."""
+        """Ready lane of L1. The subscription on its topic carries data that concern all lanes, such as live orders."""
         return next(lane for lane in self.every_lane if (lane.level, lane.state) == (Level.L1, State.READY))
 
     @cached_property
@@ -253,8 +254,8 @@ class Policy:
         return list(dict.fromkeys(topics))
 
     def delay_of(self, code: str, attempt: int) -> int | None:
-        """Delay (ms) before attempt number `attempt`, from 1, after a failure with this code, of whose delays the last
-        repeats; None: the code has none.
+        """Delay (ms) before a retry after a failure with this code; `attempt` 1: the first retry. The last delay of the
+        code repeats. None: the code has no delays.
         """
         delays = self.delays_by_code.get(code)
         return delays[min(attempt, len(delays)) - 1] if delays else None

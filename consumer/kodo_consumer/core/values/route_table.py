@@ -57,8 +57,8 @@ class RouteChoice(NamedTuple):
 @dataclass(frozen=True)
 class RouteTable:
     """The routes of one subscription in their order. `closed`: levels that take no messages; a route there, when it is
-    the first that holds, leaves the message where it is. `exclusive`: before a route counts, a message is on the level
-    where it belongs.
+    the first that holds, leaves the message where it is. `exclusive`: a message that no route moves goes to the level
+    where it belongs by these; at dispatch, routes judge it as if it were there already.
     """
 
     rules: tuple[RouteRule, ...] = ()

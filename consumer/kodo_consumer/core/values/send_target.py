@@ -19,7 +19,7 @@ class SendTarget:
     "optional" by name; empty: any may be sent. `ordered`: a reader keeps order within a key; `by_key`: readers share it
     by key, so that batches must not mix keys. `undelayed`: names of the subscriptions to which Pulsar delivers delayed
     messages at once, which are exclusive and failover ones; `ttl`: ms after which messages expire, 0: never. `dispatch`
-    None: no route counts for senders.
+    None: each message goes to the level that its sender names.
     """
 
     topic: str

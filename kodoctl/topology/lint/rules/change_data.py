@@ -103,8 +103,8 @@ def deduplicated_targets(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K111", Severity.WARNING, "a source whose messages lack a property")
 def source_properties(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds properties that a topic requires, or is fair by, and that no column gives. If a topic requires the property
-    of a plain table, it is an error; so are names that are kodoctl's own, or almost those of declared properties.
+    """Finds properties that a topic requires, or is fair by, and that no column gives. For a table that is no outbox, a
+    required one is an error; so are property names that are kodoctl's own, or almost those of declared properties.
     """
     for expansion, path, table in _tables(scope):
         spec = expansion.topology.spec

@@ -76,7 +76,9 @@ def _there(names: tuple[str, ...]) -> str:
 
 @rule("K217", Severity.ERROR, TOGETHER)
 def slots_together(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds kept slots (`min`) that exceed the total or a maximum around them, or leave none to lanes without any."""
+    """Finds kept slots (`min`) that exceed the total, their own maximum or one around them, or that leave no slot to
+    lanes for which none are kept.
+    """
     for expansion, path, ground, subscription in scope.subscriptions():
         groups = [one for one in declared_slots(ground, subscription) if one.lanes]
         found = conflicts(groups, total_slots(subscription) or ADAPTIVE_SLOTS, lanes_of(ground, subscription))

@@ -147,8 +147,8 @@ def _why_no_topic(target: str, expansion: Expansion) -> str | None:
 
 @rule("K112", Severity.ERROR, UNUSABLE_FUNCTION)
 def function_code(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds functions without a `class` that their package does not name, and functions in a language other than Java
-    that have `effectively_once` or name a builtin package. Connectors are not checked.
+    """Finds functions without a `class`, except Go and builtin Java functions, which need none; and functions in a
+    language other than Java that have `effectively_once` or name a builtin package. Connectors are not checked.
     """
     for one in _functions(scope):
         function = one.spec

@@ -133,8 +133,8 @@ def weights(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K104", Severity.ERROR, "weights or waits that cannot work")
 def rising_delays(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds delays of a state or the backup that do not rise, fewer attempts than delays, and waits of `in_place` (in
-    memory) that are not above 0 and at most 5 s.
+    """Finds delays of a state or the backup that are 0 or do not rise, fewer attempts than delays, and waits of
+    `in_place` (in memory) that are not above 0 and at most 5 s.
     """
     for expansion, path, _, subscription in scope.subscriptions():
         where = expansion.topology.where

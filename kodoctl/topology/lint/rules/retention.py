@@ -261,8 +261,8 @@ def audit_retention(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K213", Severity.ERROR, "a reroute would not fit")
 def message_sizes(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds state and dead letter topics whose own `max_message_size` is less than that of the ready topic and 4 KiB,
-    or which alone have one: moves add properties to a message.
+    """Finds state and dead letter topics whose own `max_message_size` is less than that of the ready topic plus 4 KiB,
+    or whose ready topic has none: moves add properties to a message.
     """
     for expansion in scope.expansions:
         ready = {

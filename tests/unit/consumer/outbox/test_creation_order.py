@@ -15,6 +15,8 @@ from kodo_consumer.outbox.row_filter import RowStatus
 from kodo_consumer.outbox.table import TABLE
 from sqlalchemy import Engine, create_engine, text
 
+from tests.unit.consumer.outbox_setting import claimed
+
 OWN = ["order-9", "order-10", None, "order-2", None, "a", "zz", None, "b"]
 """Ids in the order of the writing; None: made by the outbox."""
 
@@ -42,7 +44,7 @@ def _written(engine: Engine, *, each_alone: bool) -> list[str]:
 def _sent(store: OutboxStore, limit: int) -> list[str]:
     """Ids of the rows of an ordered topic, claimed so many at a time and sent."""
     sent: list[str] = []
-    while rows := store.claim(limit, 10_000, ordered=["orders"]):
+    while rows := claimed(store, limit, 10_000, ordered=["orders"]):
         sent += [row.id for row in rows]
         store.settle([RowResult(row, RowStatus.SENT, 0, 0) for row in rows])
     return sent
@@ -60,9 +62,9 @@ def test_ids_of_the_applications_own_keep_the_order(engine: Engine, each_alone: 
 def test_a_row_that_waits_for_its_next_try_holds_up_those_written_later(engine: Engine) -> None:
     first, *others = _written(engine, each_alone=False)
     store = OutboxStore(engine)
-    [row] = store.claim(1, 10_000, ordered=["orders"])
+    [row] = claimed(store, 1, 10_000, ordered=["orders"])
     store.settle([RowResult(row, RowStatus.TO_SEND, 60_000, 1, "no receipt")])
-    assert store.claim(100, 10_000, ordered=["orders"]) == []
+    assert claimed(store, 100, 10_000, ordered=["orders"]) == []
     with engine.begin() as connection:
         connection.execute(text("UPDATE kodo_outbox SET next_push_at = 0 WHERE id = :id"), {"id": first})
     assert _sent(store, 100) == [first, *others]

@@ -19,7 +19,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from tests.unit.consumer.outbox.conftest import Run
-from tests.unit.consumer.outbox_setting import Setting
+from tests.unit.consumer.outbox_setting import Setting, claimed
 
 NUL, SURROGATE, HUGE = "n\x00l", "s\ud83d", "x" * 1_000_000
 INSERT = text(
@@ -166,7 +166,7 @@ def test_a_count_of_tries_that_is_used_up_or_below_none_counts_on(setting: Setti
 def test_where_results_cannot_be_written_together_each_is_written_by_itself(setting: Setting) -> None:
     ids = [setting.add() for _ in range(3)]
     store = setting.store()
-    first, second, third = store.claim(10, 60_000)
+    first, second, third = claimed(store, 10, 60_000)
     found = store.settle([
         RowResult(first, RowStatus.SENT, 0, 0),
         RowResult(second, RowStatus.FAILED, 0, 1 << 80, "a\ud83d\x00"),
@@ -186,8 +186,8 @@ def test_text_of_sqlite_that_is_no_utf_8_is_one_rows_fault(tmp_path: Path) -> No
         connection.execute(text("UPDATE kodo_outbox SET \"key\" = CAST(x'ff' AS TEXT) WHERE id = :id"), {"id": odd})
     opened = open_store(f"sqlite:///{tmp_path}/app.db")
     store = OutboxStore(opened._engine, None, setting.database_now)
-    claimed = {row.id: row.problem for row in store.claim(10, 60_000)}
-    assert claimed == {odd: "key is no Unicode text: it has half of a surrogate pair", good: ""}
+    problems = {row.id: row.problem for row in claimed(store, 10, 60_000)}
+    assert problems == {odd: "key is no Unicode text: it has half of a surrogate pair", good: ""}
     assert len(opened.rows(RowFilter(), 10)) == 2
     opened.close()
     setting.engine.dispose()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 from kodo_consumer.core.values.broker import Rejected, Unconfirmed
@@ -18,7 +19,7 @@ from kodo_consumer.testing import ManualClock
 from sqlalchemy import select, update
 from sqlalchemy.exc import OperationalError
 
-from tests.unit.consumer.outbox_setting import Setting
+from tests.unit.consumer.outbox_setting import Setting, claimed
 
 
 @pytest.fixture
@@ -295,10 +296,10 @@ def test_times_are_those_of_the_database(database_url: str, tmp_path: Path) -> N
         name = outbox.add(connection, topic="ledger", payload=b"x")
         late = outbox.add(connection, topic="ledger", payload=b"x", delay="1h")
     assert max(since(name)) < 60_000
-    [claimed] = store.claim(10, 600_000)
-    assert claimed.id == name
+    [row] = claimed(store, 10, 600_000)
+    assert row.id == name
     assert 540_000 < since(name)[0] <= 600_000
-    store.settle([RowResult(claimed, RowStatus.TO_SEND, 0, 0)])
+    store.settle([RowResult(row, RowStatus.TO_SEND, 0, 0)])
     assert since(name)[0] < 60_000
     assert store.waiting()[0] == 2
     assert 0 <= store.waiting()[1] < 60_000
@@ -430,6 +431,48 @@ def test_a_failed_row_is_pushed_anew(setting: Setting) -> None:
     assert setting.store().push(RowFilter(statuses=(RowStatus.FAILED,), topic="ledger"), limit=9) == 1
     setting.turn(relay)
     assert setting.ids() == [name]
+
+
+def _gone(*_: object) -> None:
+    raise OperationalError("SELECT", {}, ConnectionError("server closed the connection"))
+
+
+def test_a_row_that_was_claimed_before_the_database_went_away_is_sent_at_once(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stayed `sending` until its claim ended."""
+    first, second = (setting.add(key="k") for _ in range(2))
+    relay = setting.relay()
+    with monkeypatch.context() as patch:
+        patch.setattr(OutboxStore, "_with_gaps", _gone)
+        assert relay.turn() == 0.5
+    assert "server closed the connection" in relay.trouble
+    assert setting.ids() == [first]
+    setting.turn(relay, times=3)
+    assert setting.ids() == [first, second]
+    assert {row["status"] for row in setting.rows().values()} == {"sent"}
+
+
+def test_a_row_that_was_claimed_before_a_trial_failed_is_sent_at_once(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = setting.add()
+    setting.broker.fail_sends(setting.full("ledger"), Unconfirmed("Timeout"))
+    relay = setting.relay(backoff=Backoff({"default": (1_000,)}))
+    setting.turn(relay)
+    setting.clock.advance(60)
+    other = setting.add("orders", {"amount": 1}, properties={"uid": "u"})
+    claim = OutboxStore.claim
+
+    def only_the_first(store: OutboxStore, *given: int, only: str | None = None, **more: Any) -> object:
+        return _gone() if only else claim(store, *given, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OutboxStore, "claim", only_the_first)
+        assert relay.turn() == 0.5
+    assert setting.ids("orders") == [other]
+    setting.turn(relay)
+    assert [setting.rows()[one]["status"] for one in (late, other)] == ["sent", "sent"]
 
 
 def test_a_database_that_is_gone_for_a_while_costs_nothing(

@@ -13,6 +13,7 @@ from kodo_consumer.outbox.table import TABLE
 from sqlalchemy import create_engine
 
 from kodoctl.errors import UsageError
+from tests.unit.consumer.outbox_setting import claimed
 
 
 def test_a_plain_cursor_writes_the_row_that_add_would_write(database_url: str) -> None:
@@ -28,7 +29,7 @@ def test_a_plain_cursor_writes_the_row_that_add_would_write(database_url: str) -
         cursor.execute(sql, parameters)
         [row] = cursor.fetchall()
         names = [row[0], outbox.add(connection, **message)]
-    first, second = OutboxStore(engine).claim(10, 10_000)
+    first, second = claimed(OutboxStore(engine), 10, 10_000)
     assert [first.id, second.id] == names == sorted(names)
     assert (first.topic, first.key, first.body) == (second.topic, second.key, second.body)
     assert first.message_properties() == {"a": "1"}
@@ -48,7 +49,7 @@ def test_a_delay_and_a_rollback_hold_for_it_as_well(database_url: str) -> None:
             connection.connection.cursor().execute(sql, parameters)
             getattr(connection.connection, end)()
         assert store.waiting() == (count, 0)
-    assert store.claim(10, 10_000) == []
+    assert claimed(store, 10, 10_000) == []
     engine.dispose()
 
 

@@ -165,6 +165,23 @@ def test_a_provider_that_the_module_does_not_know_is_named() -> None:
         inject(handle, {})
 
 
+def test_a_provider_whose_annotation_cannot_be_read_hides_no_other_finding() -> None:
+    def local() -> int:
+        return 3
+
+    def price(value: Annotated[int, Depends(local)]) -> int:
+        return value
+
+    def handle(message: Any, value: Any, other: Any) -> None: ...
+
+    handle.__annotations__ |= {"value": Annotated[Any, Depends(price)], "other": Annotated[Any, Depends(later)]}
+    with pytest.raises(UsageError) as caught:
+        inject(handle, {})
+    unread, is_async = caught.value.diagnostics
+    assert (unread.code, is_async.code) == ("K753", "K768")
+    assert "price: name 'local' is not defined" in unread.detail
+
+
 def _swallowing() -> Iterator[int]:
     try:
         yield 1

@@ -7,7 +7,7 @@ import logging
 import pytest
 from kodo_consumer.adapters.stores.memory_store import Shelf
 from kodo_consumer.core.values.poison import CrashMark
-from kodo_consumer.core.values.store import StoreDownError
+from kodo_consumer.core.values.store import Exchange, StoreAnswer, StoreDownError
 from kodo_consumer.runtime.store_session import PendingWrites
 
 from tests.unit.consumer.guarding import Bench, names
@@ -103,3 +103,43 @@ def test_what_cannot_be_saved_is_bounded_and_counted() -> None:
     unsaved.add(done=[str(number) for number in range(100_001)])
     assert (len(unsaved.done), unsaved.done[0], unsaved.forgotten) == (100_000, "1", 1)
     assert unsaved
+
+
+def test_news_that_come_while_others_are_sent_stay_until_they_are_sent_themselves() -> None:
+    unsaved, most = PendingWrites(), 100_000
+    unsaved.add(done=names(most), ended=names(most))
+    done, ended = unsaved.copy()
+    unsaved.add(done=["new", "newer"], ended=["new"])
+    assert unsaved.forgotten == 2
+    unsaved.remove(len(done), len(ended))
+    assert (unsaved.done, unsaved.ended) == (["new", "newer"], ["new"])
+    assert unsaved.forgotten == 0, "what was dropped is saved"
+
+
+def test_more_news_than_were_sent_are_dropped_and_counted() -> None:
+    unsaved, most = PendingWrites(), 100_000
+    unsaved.add(done=["sent"], ended=["sent"])
+    unsaved.copy()
+    unsaved.add(done=names(most + 1), ended=names(most + 1))
+    unsaved.remove(1, 1)
+    assert (len(unsaved.done), unsaved.done[0], unsaved.forgotten) == (most, "m1", 1)
+    assert (len(unsaved.ended), unsaved.ended[0]) == (most, "m1")
+
+
+def test_when_the_store_is_back_nothing_is_removed_that_came_during_the_call() -> None:
+    shelf = Shelf()
+    bench = Bench(Log(), shelf=shelf, go_on=True)
+    bench.store.down = True
+    bench.open()
+    session = bench.guard.session
+    session.unsaved.add(done=names(100_000))
+    original = bench.store.exchange
+
+    def exchange(told: Exchange) -> StoreAnswer:
+        session.unsaved.add(done=["new"])
+        return original(told)
+
+    bench.store.exchange = exchange  # type: ignore[method-assign]
+    bench.store.down = False
+    session.maintain()
+    assert (len(shelf.done), session.unsaved.done) == (100_000, ["new"])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kodo_pipeline.recommend.yaml_patch import (
     CannotPatchError,
     ManagedRoute,
+    Text,
     foreign_tenants,
     managed_routes,
     move_tenants,
@@ -200,3 +201,11 @@ def test_git_takes_the_patch_with_words_before_it(text, tmp_path):
         given_ = (words + unified_diff("deep er/trade.yaml", text, after)).encode() if command == ["apply"] else b""
         subprocess.run(["git", *command], cwd=tmp_path, input=given_, check=True)
     assert file.read_bytes().decode() == after
+
+
+@pytest.mark.parametrize(("text", "before"), [("a: []\n", []), ("a: [x]\n", ["x"]), ("a:\n  - x\n", ["x"])])
+def test_entries_that_are_added_to_one_list_keep_their_order(text: str, before: list[str]) -> None:
+    edited = Text(text)
+    for entry in ("y", "z"):
+        edited.append(("a",), entry)
+    assert yaml.safe_load(edited.result()) == {"a": [*before, "y", "z"]}

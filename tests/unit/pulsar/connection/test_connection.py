@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kodoctl.errors import KodoctlError, UsageError
+from kodoctl.errors import KodoctlError, UsageError, Where
 from kodoctl.pulsar.connection.connection import (
     Connection,
     Flags,
@@ -317,6 +319,76 @@ def test_a_written_context_keeps_comments_and_can_be_chosen_and_removed(tmp_path
     assert (set(found.by_name), found.current) == ({"one"}, None)
     assert file.read_text().startswith("# mine\n")
     remove_context(tmp_path / "no-file", "one")
+
+
+DAMAGED = {
+    "no TOML": "[contexts",
+    "a key twice": "current = 'a'\ncurrent = 'b'\n",
+    "a context twice": "[contexts.a]\nadmin_url = 'http://a:1'\n[contexts.a]\nenv = 'x'\n",
+    "no tables": "contexts = 5\n",
+    "a list of tables": "[[contexts]]\nadmin_url = 'http://a:1'\n",
+    "no text": b"\xff\xfe",
+    "too deep": "x = " + "[" * 20_000,
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda file: write_context(file, "x", {"admin_url": "http://x:1"}),
+        lambda file: remove_context(file, "a"),
+        lambda file: use_context(file, "a"),
+    ],
+    ids=["write", "remove", "use"],
+)
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_configuration_is_not_changed_and_told(tmp_path: Path, change: Any, content: str | bytes) -> None:
+    file = tmp_path / "kodoctl.toml"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    before = file.read_bytes()
+    with pytest.raises(KodoctlError) as caught:
+        change(file)
+    (finding,) = caught.value.diagnostics
+    assert (finding.code, finding.where) == ("K502", Where(str(file)))
+    assert finding.detail
+    assert file.read_bytes() == before
+    with pytest.raises(KodoctlError):
+        read_contexts({"KODOCTL_CONFIG": str(file)}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'contexts = {a = {admin_url = "http://a:1"}, b = {admin_url = "http://b:1"}}\n',
+        '[contexts]\na = {admin_url = "http://a:1"}\nb.admin_url = "http://b:1"\n',
+        '[contexts.a]\nadmin_url = "http://a:1"\n[other]\n[contexts.b]\nadmin_url = "http://b:1"',
+    ],
+)
+def test_however_a_file_writes_its_contexts_one_is_added_replaced_and_removed(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "kodoctl.toml"
+    file.write_text(text)
+    write_context(file, "c", {"admin_url": "http://c:1", "protected": True})
+    write_context(file, "a", {"admin_url": "http://new:1"})
+    remove_context(file, "b")
+    use_context(file, "c")
+    content = tomllib.loads(file.read_text())
+    assert content["contexts"] == {
+        "a": {"admin_url": "http://new:1"},
+        "c": {"admin_url": "http://c:1", "protected": True},
+    }
+    assert content["current"] == "c"
+
+
+def test_a_file_that_would_be_written_wrongly_is_not_written(tmp_path: Path) -> None:
+    """The next context became a part of the new one."""
+    file = tmp_path / "kodoctl.toml"
+    before = 'contexts.a.admin_url = "http://a:1"\ncontexts.b.admin_url = "http://b:1"\n'
+    file.write_text(before)
+    with pytest.raises(KodoctlError, match=r"K502.*begin each context with a line \[contexts\.NAME\]"):
+        write_context(file, "c", {"admin_url": "http://c:1"})
+    assert file.read_text() == before
+    use_context(file, "a")
+    assert tomllib.loads(file.read_text()) == {**tomllib.loads(before), "current": "a"}
 
 
 def test_the_users_file_is_where_configuration_belongs() -> None:

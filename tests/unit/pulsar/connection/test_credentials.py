@@ -137,6 +137,40 @@ def test_what_no_command_could_use_is_not_written(tmp_path: Path, arguments: lis
         assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["add", "x", "--admin-url", "http://x:1"],
+        ["add", "x", "--admin-url", "http://x:1", "--replace"],
+        ["add", "x", "--admin-url", "http://x:1", "--replace", "--project"],
+        ["use", "x"],
+    ],
+    ids=" ".join,
+)
+def test_a_damaged_file_of_contexts_is_told_and_stays(
+    tmp_path: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with isolated(tmp_path):
+        file = tmp_path / "kodoctl.toml"
+        monkeypatch.setenv("KODOCTL_CONFIG", "/nowhere" if "--project" in arguments else str(file))
+        file.write_text("[contexts.x]\nadmin_url = 'http://old:1'\n[contexts.x]\n")
+        found = run_main("context", *arguments)
+        assert found.code != 0
+        assert "cannot read configuration [K502]" in found.err
+        assert str(file) in found.err
+        assert "old" in file.read_text()
+
+
+def test_a_file_of_contexts_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with isolated(tmp_path):
+        (tmp_path / "taken").write_text("")
+        monkeypatch.setenv("KODOCTL_CONFIG", str(tmp_path / "taken" / "kodoctl.toml"))
+        found = run_main("context", "add", "x", "--admin-url", "http://x:1")
+        assert (found.code, "cannot write file [K020]" in found.err) == (64, True), found.text
+        (tmp_path / "kodoctl.toml").write_text("[contexts.x]\nadmin_url = 'http://x:1'\n")
+        assert "[K020]" in run_main("context", "use", "x").err
+
+
 def test_two_ways_to_say_who_one_is_in_a_context_are_refused(tmp_path: Path) -> None:
     (tmp_path / "kodoctl.toml").write_text(
         '[contexts.x]\nadmin_url = "http://x:1"\ntoken_file = "t"\noauth2_issuer = "https://i"\noauth2_client_id = "me"\n'

@@ -12,6 +12,7 @@ from kodoctl.pulsar.binary.undeliverable_entries import EntryRun
 from kodoctl.recall.plan.replay_history import (
     Phase,
     ReplayRecord,
+    Replays,
     begin_entry,
     find_replay,
     later_run,
@@ -71,7 +72,7 @@ def test_an_undo_that_has_begun_is_a_state_of_its_own() -> None:
     for entries in ([begin(), undoing, end], [begin(), end, undoing]):
         record = read_replays(entries, SPACE)[run]
         assert (record.state, record.again_done) == ("undoing", 3)
-        assert find_replay({run: record}, "last", SPACE) == record
+        assert find_replay(Replays({run: record}), "last", SPACE) == record
     assert read_replays([begin(), undoing, {**undoing, "again_done": 9}], SPACE)[run].again_done == 3
     assert read_replays([begin(), {**undoing, "again_done": "x"}], SPACE)[run].state == "incomplete"
     assert read_replays([begin(), undoing, undone], SPACE)[run].state == "undone"
@@ -88,6 +89,9 @@ def test_a_later_replay_of_the_subscription_is_the_latest_that_is_not_undone() -
     "entry",
     [
         {**begin(), "v": 2},
+        {**begin(), "v": 0},
+        {**begin(), "v": "2"},
+        {**phase_entry("20271126-a", Phase.END, NOW), "v": 2},
         {**begin(), "run": 7},
         {**begin(), "run": "another"},
         {**begin(), "packed": "?"},
@@ -117,6 +121,20 @@ def test_a_replay_is_found_by_the_begin_of_its_run_and_the_latest_by_last() -> N
     assert find_replay(found, "last", SPACE).run == "20271128-c", "an undo that is repeated takes back no earlier one"
     assert find_replay(found, "20271126", SPACE).run == "20271126-a"
     assert find_replay(found, "20271128", SPACE).run == "20271128-c"
+
+
+def test_a_replay_of_a_newer_kodoctl_is_told_and_no_earlier_one_is_the_last_then() -> None:
+    """`replay undo last` took the one before it back."""
+    newer = {**begin("20271127-b"), "v": 2}
+    found = read_replays([begin("20271126-a"), newer, newer, {**newer, "phase": "end"}], SPACE)
+    assert (list(found), len(found), found.newer) == (["20271126-a"], 1, ("20271127-b",))
+    assert list(found.unread()) == ["replay 20271127-b: a newer kodoctl made it, and this one cannot read it"]
+    with pytest.raises(UsageError, match="the latest in kodo/trade, 20271127-b, was made by a newer kodoctl"):
+        find_replay(found, "last", SPACE)
+    assert find_replay(found, "20271126-a", SPACE).run == "20271126-a"
+    over = read_replays([newer, begin("20271128-c", subscription="shipping")], SPACE)
+    assert find_replay(over, "last", SPACE).run == "20271128-c"
+    assert not list(read_replays([begin()], SPACE).unread())
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -127,3 +129,23 @@ def test_with_an_earlier_border_the_binding_acknowledges() -> None:
     _native(results, Reader()).acknowledge_with(IDS[:2], [7, 8], results, 0)
     ((_, _, found),) = results.binding.receipts(1_000, 0)
     assert [one[0] for one in found] == [7, 8]
+
+
+def test_results_that_come_while_others_are_handed_over_at_the_end_are_handed_over_too() -> None:
+    class Slow(Sink):
+        def on_acknowledged(self, confirmed: Sequence[int], unknown: Sequence[int]) -> None:
+            super().on_acknowledged(confirmed, unknown)
+            gate.wait(20)
+
+    gate, problems = threading.Event(), list[BaseException]()
+    results, sink = AckResults(None, problems.append), Slow()
+    results.add(sink)
+    results.binding.put(0, [1], 0)
+    eventually(lambda: sink.confirmed == [1])
+    results.binding.put(0, [2], 0)
+    closing = threading.Thread(target=results.close)
+    closing.start()
+    eventually(lambda: results._over)
+    gate.set()
+    closing.join(20)
+    assert (sink.confirmed, problems) == ([1, 2], [])

@@ -137,3 +137,27 @@ def test_a_topic_that_cannot_be_opened_costs_no_other_its_bundles(monkeypatch: p
     publisher.close()
     assert [ticket for bundle in border.made.bundles[before:] for ticket in bundle] == list(range(100, 600))
     assert not [ticket for ticket in one_by_one if ticket >= 100]
+
+
+def test_results_that_come_while_others_are_handed_over_at_the_end_are_handed_over_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kodo_consumer.adapters.pulsar.partition_producers._LEAVE_WITHIN", 0.05)
+    border, gate, got = Border(), threading.Event(), list[int]()
+    border.made.open.set()
+
+    def take(receipts: Sequence[tuple[int, Receipt]]) -> None:
+        got.extend(ticket for ticket, _ in receipts)
+        gate.wait(20)
+
+    publisher = PulsarPublisher(NativeClient, ["t"], take, border=border)  # type: ignore[arg-type]
+    publisher.publish([(1, Outgoing("t", b"1", {}))])
+    eventually(lambda: got == [1])
+    publisher.publish([(2, Outgoing("t", b"2", {}))])
+    eventually(lambda: len(border.made.bundles) == 2)
+    closing = threading.Thread(target=publisher.close)
+    closing.start()
+    eventually(lambda: publisher._over)
+    gate.set()
+    closing.join(20)
+    assert got == [1, 2]

@@ -10,12 +10,14 @@ from typing import Any, ClassVar
 
 import pulsar
 import pytest
+from kodo_consumer.adapters.pulsar.partition_producers import Producers
 from kodo_consumer.adapters.pulsar.producer_factory import ProducerOptions
 from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
 from kodo_consumer.adapters.pulsar.refusals import FULL
 from kodo_consumer.core.values.broker import Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.values.envelope import Outgoing
 
+from kodoctl.errors import ClusterError, error
 from tests.services.polling import eventually
 from tests.unit.consumer.client_library import Client, Id
 
@@ -333,3 +335,64 @@ def test_a_client_that_is_given_up_lets_nothing_try(monkeypatch: pytest.MonkeyPa
     time.sleep(1.0)
     publisher.close()
     assert (clients[0].opened, clients[0].arrived.total()) == (opened, arrived)
+
+
+class _Unreadable:
+    """Schemas of topics that cannot be read."""
+
+    def version(self, _topic: str, version: str) -> str:
+        return version
+
+    def schema(self, _key: Any) -> None:
+        raise ClusterError(error("K701", "cannot read", "schema"))
+
+
+def test_a_publisher_that_cannot_begin_leaves_no_client_and_no_thread() -> None:
+    client = Client()
+    with pytest.raises(ClusterError, match="K701"):
+        PulsarPublisher(lambda: client, ["t"], lambda _: None, ProducerOptions(outlets=_Unreadable()))  # type: ignore[arg-type]
+    assert client.closed.is_set()
+    eventually(lambda: not [one for one in threading.enumerate() if one.name == "kodo-publish"])
+
+
+def test_receipts_that_come_while_others_are_handed_over_at_the_end_are_handed_over_too() -> None:
+    client, gate, got = Client(), threading.Event(), list[int]()
+    client.gate.set()
+
+    def take(receipts: Sequence[tuple[int, Receipt]]) -> None:
+        got.extend(ticket for ticket, _ in receipts)
+        gate.wait(20)
+
+    publisher = PulsarPublisher(lambda: client, ["t"], take)
+    publisher.publish([(1, Outgoing("t", b"1", {}))])
+    eventually(lambda: got == [1])
+    publisher.publish([(2, Outgoing("t", b"2", {}))])
+    eventually(lambda: len(client.sent) == 2)
+    closing = threading.Thread(target=publisher.close)
+    closing.start()
+    eventually(lambda: publisher._over)
+    gate.set()
+    closing.join(20)
+    assert got == [1, 2]
+
+
+def test_what_is_published_just_before_the_end_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    client, got, closing = Client(), list[int](), list[threading.Thread]()
+    client.gate.set()
+    turn = Producers._turn
+
+    def turn_and_close(producers: Producers) -> None:
+        """The queue is found empty; then a message comes, and the end."""
+        turn(producers)
+        if not closing and not producers._over:
+            producers.send([(1, Outgoing("t", b"1", {}))])
+            closing.append(threading.Thread(target=producers.close))
+            closing[0].start()
+            eventually(lambda: producers._over)
+
+    monkeypatch.setattr(Producers, "_turn", turn_and_close)
+    publisher = PulsarPublisher(lambda: client, ["t"], lambda receipts: got.extend(ticket for ticket, _ in receipts))
+    eventually(lambda: closing)
+    closing[0].join(20)
+    publisher.close()
+    assert (client.sent, got) == ([b"1"], [1])

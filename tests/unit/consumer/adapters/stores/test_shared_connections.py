@@ -54,7 +54,7 @@ def test_a_relay_leaves_a_connection_as_it_was(postgres_url: str) -> None:
     store = OutboxStore(engine := engine_of(postgres_url))
     TABLE.metadata.create_all(engine)
     for _ in range(_OFTEN):
-        store.claim(10, 1_000, ordered=["orders"])
+        list(store.claim(10, 1_000, ordered=["orders"]))
         store.next_due()
         store.waiting()
         store.forget_sent(0, 10)

@@ -162,8 +162,13 @@ def test_a_server_that_was_restarted_is_asked_again_at_once(own_postgres: Postgr
 
 
 @pytest.mark.parametrize(
-    "kept", ["{", "[1]", '["a", "b", 1, 2, 3, 4]', '[0, 0, 0, 0, [["a", "b"]], {"x": [1]}]', "null"]
-)
+    "kept",
+    [
+        "{", "[1]", '["a", "b", 1, 2, 3, 4]', '[0, 0, 0, 0, [["a", "b"]], {"x": [1]}]', "null", "[0, 0, [], 0, [], []]",
+        "[" * 100_000,
+    ],
+    ids=["no JSON", "too short", "texts", "a text for a part", "null", "no holders by name", "too deep"],
+)  # fmt: skip
 def test_an_account_of_a_limit_that_nobody_can_read_begins_anew(
     database_url: str, kept: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -169,8 +169,9 @@ def test_each_is_due_when_its_turn_would_come_at_the_pace_its_tenant_is_served()
     assert 76_000 <= waits[-1] < 88_000
 
 
-def test_the_pace_is_the_tenants_part_of_all_starts() -> None:
-    bench = _flooded(_policy(), quiet=1)
+@pytest.mark.parametrize("reserves_slots", [True, False])
+def test_the_pace_is_the_tenants_part_of_all_starts(reserves_slots: bool) -> None:
+    bench = _flooded(_policy(reserves_slots=reserves_slots), quiet=1)
     bench.give(*(delivery(60_000 + number, u="quiet0") for number in range(50)))
     for _ in range(48):
         bench.later(0.25)

@@ -269,3 +269,47 @@ def test_promises_of_a_quota_go_by_its_part_while_the_store_is_down() -> None:
     for _ in range(3):
         desk.limits.start((limiter,), 0.0, quota_taken=False)
     assert desk.limits.reserve((limiter,), 0.0, RerouteOptions(quota=True), quota_taken=False).at == 61.0
+
+
+def test_a_quota_with_another_window_keeps_to_it_while_the_store_is_down() -> None:
+    desk, limiter = _quota()
+    desk.leases.fall_back(0.0)
+    for _ in range(3):
+        desk.limits.start((limiter,), 0.0, quota_taken=False)
+    desk.limits.reserve((limiter,), 0.0, RerouteOptions(quota=True), quota_taken=False)
+    desk.limits.apply_limits((Quota(None, 60, 3_600_000, shared=True),), 1.0)
+    for _ in range(27):
+        assert desk.limits.start((limiter,), 1.0, quota_taken=False) is None
+    assert 3_600.0 <= limiter.free_at(1.0) <= 3_720.0
+    assert limiter.slot(1.0) == limiter.free_at(1.0), "what was promised before is void"
+    before = limiter.free_at(1.0)
+    desk.limits.apply_limits((Quota(None, 60, 3_600_000, shared=True),), 1.0)
+    assert limiter.free_at(1.0) == before
+
+
+def test_a_rate_that_is_made_faster_is_so_at_once_while_the_store_is_down() -> None:
+    desk, limiter = _rate()
+    desk.leases.fall_back(0.0)
+    desk.limits.apply_limits((Rate(None, Pace(1, 3_600_000, 1), shared=True),), 0.0)
+    desk.limits.start((limiter,), 0.0, quota_taken=False)
+    assert limiter.free_at(0.0) == 7_200.0
+    desk.limits.apply_limits((RATE,), 0.0)
+    assert limiter.free_at(0.0) <= 0.2
+
+
+def test_what_a_rate_promised_before_it_was_changed_is_void() -> None:
+    desk, limiter = _rate()
+    leave = RerouteOptions(rate_after=10.0)
+    limiter.waiters = deque("x" * 100)
+    assert [desk.limits.reserve((limiter,), 0.0, leave, quota_taken=False).at for _ in range(2)] == [10.0, 10.1]
+    desk.limits.share_out(3)
+    assert desk.limits.reserve((limiter,), 0.0, leave, quota_taken=False).at == pytest.approx(10.2)
+    desk.limits.apply_limits((RATE,), 0.0)
+    assert desk.limits.reserve((limiter,), 0.0, leave, quota_taken=False).at == 10.0
+
+
+def test_a_limiter_that_is_not_active_has_its_part_as_well_while_the_store_is_down() -> None:
+    desk, limiter = _rate()
+    assert desk.leases.active == {}
+    desk.leases.fall_back(0.0)
+    assert (limiter.interval, limiter.burst) == (0.2, 10)
