@@ -490,11 +490,13 @@ class Consumer:
         return started_worker(self._running, "wait").wait(seconds)
 
     def run(self, say: Callable[[str], object] = log.info) -> None:
-        """Starts, runs until SIGTERM or SIGINT, drains and returns; a second signal ends the process at once. If the
-        worker breaks, it drains and raises the error. Raises as `start`, and UsageError outside of the main thread.
+        """Starts the consumer, and blocks until SIGTERM or SIGINT, then drains the worker and returns. A second signal
+        ends the process at once; SIGHUP reads the topology file again. If the worker breaks, drains it and raises its
+        error. Raises as `start` does, and UsageError outside of the main thread.
 
-        Lanes and summary go to `say`, everything else to the log `kodo.consumer`; if logging is not set up, it goes to
-        standard error. For several consumers: `kodo_consumer.run_all`.
+        `say` gets a line for each lane after the start, and the summary at the end. Everything else goes to the log
+        `kodo.consumer`, which is standard error if logging is not set up. Several consumers are run by
+        `kodo_consumer.run_all`.
         """
         run_all(self, say=say)
 

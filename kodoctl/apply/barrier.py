@@ -24,9 +24,9 @@ class BarrierParty(Protocol):
     """
 
     def wait_to_begin(self) -> None:
-        """Reports that this apply is ready to write, and blocks until every other apply is ready, too, or has ended.
-        Then raises RefusedError (K549) if one of them refused, found a lease taken or failed unexpectedly before its
-        first write.
+        """Reports that this apply is ready to write, and blocks until each other apply is ready, too, or has ended.
+        Then raises RefusedError (K549) if one of them ended before its first write because of a refusal, a lease that
+        another process has, or an unexpected error.
         """
 
     def report_built(self, *, done: bool) -> None:
@@ -97,9 +97,9 @@ class Participant:
         self._barrier, self._name = barrier, name
 
     def wait_to_begin(self) -> None:
-        """Reports that this apply is ready to write, and blocks until every other apply is ready, too, or has ended.
-        Then raises RefusedError (K549) if one of them refused, found a lease taken or failed unexpectedly before its
-        first write.
+        """Reports that this apply is ready to write, and blocks until each other apply is ready, too, or has ended.
+        Then raises RefusedError (K549) if one of them ended before its first write because of a refusal, a lease that
+        another process has, or an unexpected error.
         """
         self._barrier.arrive(_BEGIN, self._name, well=True)
         if refusing := self._barrier.wait(_BEGIN):

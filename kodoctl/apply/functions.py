@@ -29,8 +29,8 @@ _NOT_SHOWN: Final = "written, and the worker does not show it as it was written:
 
 def create_function(admin: Admin, function: FunctionResource, owner: str) -> None:
     """Creates a function with the marker `owner`, and waits until the worker shows it. Raises WriteFailedError if the
-    worker refuses it or does not show it as written, if its `package` is empty, or if somebody created it since the
-    plan; ClusterError if it cannot be read.
+    function exists already (somebody created it since the plan), if its `package` is empty, or if the worker refuses it
+    or does not show it as written; ClusterError if it cannot be read.
     """
     if _read(admin, function) is not None:
         raise WriteFailedError("somebody created it since the plan: plan again")

@@ -77,10 +77,11 @@ def _different(found: Policies, wanted: Policies) -> list[str]:
 
 
 def update_namespace(admin: Admin, name: NamespaceName, changes: tuple[PolicyChange, ...], cluster: str) -> None:
-    """Writes policies one after the other and reads each back, because Pulsar answers 204 even to many wrong bodies.
-    Raises WriteFailedError if, at first, a policy does not have the value that the plan saw (then nothing is written),
-    or later if the broker refuses a policy or does not show its new value (then earlier ones are written);
-    ClusterError if the policies cannot be read. `cluster`: name of the cluster.
+    """Writes policies one after the other, in the order of `write_order`, and reads each back, because Pulsar answers
+    204 even to many wrong bodies. Raises WriteFailedError if, at first, a policy does not have the value that the plan
+    saw (then nothing is written), or later if the broker refuses a policy or does not show its new value (then those
+    before it in that order are written, and perhaps it as well); ClusterError if the policies cannot be read.
+    `cluster`: name of the cluster.
     """
     changed = {change.policy: (change.before, change.after) for change in changes}
     now = read_policies(admin, name, cluster, changed)

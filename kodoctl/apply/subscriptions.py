@@ -117,8 +117,8 @@ def _find(topic: TopicReading | None, subscription: SubscriptionResource) -> Sub
 def mark_subscription(admin: Admin, subscription: SubscriptionResource, owner: str | None, planned: str | None) -> None:
     """Sets the marker of a subscription to `owner`, or removes the marker (None). Does nothing if the subscription does
     not exist or a partition lacks it: the change that creates it there sets the marker. `planned`: the marker that the
-    plan saw. Raises WriteFailedError if another owner than `planned` and `owner` has marked the subscription since, or
-    if the broker refuses; ClusterError if the properties cannot be read.
+    plan saw. Raises WriteFailedError if the subscription now has a marker other than `planned` and `owner` (none is no
+    error), or if the broker refuses; ClusterError if the properties cannot be read.
 
     The request replaces all properties, so the others, such as live orders, are sent again.
     """

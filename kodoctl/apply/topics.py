@@ -76,14 +76,15 @@ def _is_empty_replica(admin: Admin, topic: TopicResource, levels: PolicyLevels) 
 def update_topic(
     admin: Admin, before: TopicResource, after: TopicResource, fields: tuple[FieldUpdate, ...], levels: PolicyLevels
 ) -> None:
-    """Writes the changed fields of a topic: first the number of partitions (missing ones are created again), then
-    policies. Each subscription that lacks some of the partitions then is created there, at the earliest message. If a
-    delayed-delivery value is removed, the topic is also unloaded. `levels`: policies from which the topic inherits.
+    """Writes the changed fields of a topic, partitions before policies. If `partitions` or `missing_partitions` is
+    among `fields`, sets the number of partitions (never a lower one) and creates missing ones again, and then at once
+    creates each subscription, at the earliest message, on the partitions that lack it. Then writes the policies. Last,
+    if a delayed-delivery value is to go, removes it and unloads the topic. `levels`: policies from which the topic
+    inherits.
 
     Raises WriteFailedError if a policy in `fields` no longer has the value that the plan saw; then nothing is written,
-    because added partitions cannot be removed. Also if the broker refuses a request, after a part may have been
-    written.
-    Raises ClusterError if something cannot be read.
+    because added partitions cannot be removed. Also raises it if the broker refuses a request, or partitions are still
+    missing afterwards; then a part may be written. Raises ClusterError if something cannot be read.
     """
     names = {field.name for field in fields}
     policies = {field.policy: (field.before, field.after) for field in fields if isinstance(field, PolicyChange)}
@@ -150,8 +151,8 @@ def _has_delayed_delivery(admin: Admin, topic: TopicName) -> bool:
 
 def _set_partitions(admin: Admin, before: TopicResource, count: int) -> None:
     """Sets the number of partitions; with the present number, creates missing partitions again. Then creates each
-    subscription on the partitions that lack it, because Pulsar copies only the subscriptions of partition 0. Raises
-    WriteFailedError.
+    subscription, at the earliest message, on the partitions that lack it, because Pulsar copies only the subscriptions
+    of partition 0. Raises WriteFailedError, ClusterError.
     """
 
     def all_there() -> bool:

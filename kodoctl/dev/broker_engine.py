@@ -80,8 +80,8 @@ class BrokerEngine(Protocol):
         ...
 
     def leftover(self, instance: Instance) -> str | None:
-        """Text that names the data of the instance on this machine; None if there is none. To find data of an instance
-        that has no record, which may have been deleted by hand.
+        """Text that names the instance's data on this machine; None if there is none. Data can be left of an instance
+        without a record: somebody may have deleted the record by hand.
         """
         ...
 

@@ -196,8 +196,8 @@ class ClusterEngine:
         return logs.follow(self.folder(instance, node).logs / node.log)
 
     def leftover(self, instance: Instance) -> str | None:
-        """Text that names the folder with data of the instance; None if there is no such folder. To find data of an
-        instance that has no record, which may have been deleted by hand.
+        """Text that names the folder with the instance's data; None if there is no such folder. Data can be left of an
+        instance without a record: somebody may have deleted the record by hand.
         """
         data = self._data(instance)
         return f"the folder {data}" if data.exists() else None

@@ -82,8 +82,8 @@ def find_node(ports: ClusterPorts, name: str) -> ClusterNode:
 
 
 def state(folder: Folder) -> NodeState:
-    """State of the node with this folder; STOPPED if the node never ran. Raises KodoctlError (K621) if its record is
-    damaged.
+    """State of the node with this folder, as NodeState says: STOPPED if it was never started or was stopped in order,
+    DIED if its process ended though nobody stopped or killed it. Raises KodoctlError (K621) if its record is damaged.
     """
     known, ended = _read_record(folder)
     if known is not None and process.alive(known):
@@ -108,6 +108,7 @@ def listens(folder: Folder, port: int) -> bool:
 
 def write_process(folder: Folder, started: Process | None) -> None:
     """Records the process that was just started for a node; None: no process."""
+    (folder.path / _PAUSED_AT).unlink(missing_ok=True)  # of an earlier process, which was killed while it was paused
     _write(folder, started, None)
 
 

@@ -59,8 +59,8 @@ def carry_out(
     """Carries out `action` on a node, and returns the node's state afterwards. Waits until no other command works on
     the instance; after a start also until the node is ready, for a broker at most `limit` seconds.
 
-    Raises KodoctlError: K615, K625, K620 (STOP: the node does not end), K626 (its state does not permit the action),
-    and those of a start.
+    Raises KodoctlError: K615, K625, K620 (KILL, STOP: the node does not end), K626 (its state does not permit the
+    action), and those of a start.
     """
     engine, instance, found = find(homes, environ, name, node)
     folder = engine.folder(instance, found)
@@ -72,6 +72,10 @@ def carry_out(
         match action:
             case NodeAction.KILL:
                 cluster_nodes.kill(folder)
+                if cluster_nodes.state(folder) in (NodeState.RUNNING, NodeState.PAUSED):
+                    raise failure(
+                        "K620", "cannot stop the broker", f"{found.name} of `{name}` is still there after 10 s"
+                    )
             case NodeAction.PAUSE:
                 cluster_nodes.pause(folder)
             case NodeAction.RESUME:

@@ -88,8 +88,8 @@ class JavaEngine(BrokerEngine):
         return logs.follow(log_file(self.homes.folder(instance.name)))
 
     def leftover(self, instance: Instance) -> str | None:
-        """Text that names the folder with data of the instance; None if there is no such folder. To find data of an
-        instance that has no record, which may have been deleted by hand.
+        """Text that names the folder with the instance's data; None if there is no such folder. Data can be left of an
+        instance without a record: somebody may have deleted the record by hand.
         """
         data = self.homes.folder(instance.name).data
         return f"the folder {data}" if data.exists() else None

@@ -92,8 +92,9 @@ def downloaded_megabytes(line: str) -> float:
 
 
 def explain(lines: Sequence[str]) -> tuple[MavenFailure, str]:
-    """Finds the reason for which Maven failed, or a general one if it is not known. Returns (reason, the line of the
-    output that shows it), the line without addresses; "" if there is no such line.
+    """Finds the reason why Maven failed in the lines of its output. Returns (reason, line): a known reason and the
+    first line that shows it; else a general reason and the first line that reports an error, "" if there is none. The
+    line has no addresses (see `without_addresses`).
     """
     plain = [_COLOUR.sub("", line).strip() for line in lines]
     errors = [line for line in plain if re.search(r"ERROR|Exception|JAVA_HOME|[Nn]o space", line)] or plain[-5:]

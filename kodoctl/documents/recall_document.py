@@ -57,8 +57,8 @@ class LetterFile(TypedDict):
 
 
 class RecallTarget(TypedDict):
-    """One partition that letters are sent to, -1 for a plain topic. `ready`: its topic is of the state READY;
-    `partitions`: number of partitions of the topic, 0 for a plain one.
+    """A partition to which letters are sent: the one of `topic` with the number `partition`, -1 for a plain topic.
+    `ready`: the topic is of the state READY; `partitions`: number of its partitions, 0 for a plain topic.
     """
 
     topic: str

@@ -142,8 +142,8 @@ class Forge(Protocol):
         """Authors and committers of a pull request's commits."""
 
     def pushes(self, pull: PullRequest) -> Iterator[BranchPush]:
-        """Yields the forge's record of a pull request's branch, latest first. Unlike the names in commits, nobody can
-        choose these freely.
+        """Yields the forge's record of a pull request's branch, latest first; a "force_push" without an account may
+        stand for pushes that the record lacks. Unlike the names in commits, nobody can choose these freely.
         """
 
     def check_run(self, run: int, pull: PullRequest, job: CiJob) -> None:
@@ -153,8 +153,8 @@ class Forge(Protocol):
 
     def artifact(self, run: int, name: str, /) -> bytes | None:
         """Downloads the zip file that a run kept, at most 64 MiB; None: the run kept none, or it has expired. `name`:
-        its name, if the forge's artifacts have names. Raises ClusterError for a larger one. If the forge redirects to a
-        storage service, this does not get the token.
+        its name, if the forge's artifacts have names. Raises ClusterError for a larger one. Follows redirects of the
+        forge, such as to a storage service; no redirect gets the token.
         """
 
     def run_url(self, run: int) -> str:

@@ -80,8 +80,8 @@ class GitHub:
         return None if right in _WRITERS else "may not write to the repository"
 
     def authorship(self, pull: PullRequest) -> Authorship:
-        """Authors and committers of a pull request's commits, of which the forge lists 250 at most: with so many, the
-        result is not complete.
+        """Authors and committers of a pull request's commits. The forge lists 250 commits at most: if it lists so many,
+        the result is not complete.
         """
         path = f"pulls/{pull.number}/commits"
         return self._http.convert("GET", path, list(self._http.pages(path, _row, needs=_PULLS)), records.authorship_of)

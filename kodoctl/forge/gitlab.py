@@ -108,8 +108,9 @@ class GitLab:
         raise self._http.request_error("POST", _GRAPHQL, f"more than {MAX_PAGES} pages of commits")
 
     def pushes(self, pull: PullRequest) -> Iterator[BranchPush]:
-        """Yields the pushes to a merge request's branch that the project's record has, latest first, as `pushes_of`
-        makes them. Raises ClusterError if more than 5,000 pushes to the whole project are read before the caller stops.
+        """Yields the pushes to a merge request's branch that the project's record has, latest first, and, where pushes
+        are missing between two, a "force_push" without an account. Raises ClusterError if more than 5,000 pushes to the
+        whole project are read before the caller stops.
         """
         events = self._http.pages("events", records.event_of, needs=_READ, action="pushed", sort="desc")
         return records.pushes_of(events, pull.branch, self._is_bot)

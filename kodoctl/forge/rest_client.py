@@ -186,7 +186,7 @@ class RestClient:
 
     def download(self, path: str, *, needs: str) -> bytes | None:
         """Downloads a file, at most 64 MiB; None: the forge has none (404, 410). Raises ClusterError for a larger file,
-        and for a failed request. If the forge redirects to another place, that place does not get the token.
+        and for a failed request. Follows redirects of the forge to the same scheme; no redirect gets the token.
         """
         answer = self.call("GET", path, needs=needs, follow=False, expected=frozenset({404, 410}))
         for _ in range(_MAX_REDIRECTS):

@@ -87,12 +87,12 @@ def body_of(plan: Plan | None, mark: CommentHeader, run_url: str) -> str:
 
 
 def own_comment(comments: Iterable[ReviewComment], environment: str, author: str) -> ReviewComment | None:
-    """Finds the first comment by `author` whose header has the environment; None if there is none. Comments of other
-    accounts are ignored, because anybody can write such a header.
+    """Finds the first comment by `author` (in any case, as forges compare names) whose header has the environment; None
+    if there is none. Comments of other accounts are ignored, because anybody can write such a header.
     """
     for comment in comments:
         mark = mark_of(comment.body)
-        if mark and mark.environment == environment and comment.author == author:
+        if mark and mark.environment == environment and (comment.author or "").casefold() == author.casefold():
             return comment
     return None
 

@@ -62,7 +62,7 @@ class PlanPart(TypedDict):
 
 
 class PlanAgainst(TypedDict):
-    """The Git revision that separates edits from drift."""
+    """The Git revision with which the files are compared, to tell edits from drift."""
 
     ref: str
     commit: str

@@ -74,8 +74,8 @@ def loads(text: str, file: str) -> Plan:
 
 
 def open_document(text: str, file: str) -> Json:
-    """The document in the text of a plan file, without its seal, after a check of format, seal and version of kodoctl.
-    Raises as `loads` does.
+    """Parses the text of a plan file, checks its format, its seal and the version of kodoctl that made it, and returns
+    the document without its seal. Raises as `loads` does.
     """
     try:
         document: Json = json.loads(text)

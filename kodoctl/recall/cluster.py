@@ -164,8 +164,8 @@ class RecallCluster:
         return 0 if parts == [topic] else len(parts)
 
     def deduplicates(self, topic: str) -> bool:
-        """True if the broker drops repeated messages of a topic, by its first partition. Raises UsageError (no such
-        topic), ClusterError.
+        """True if the broker drops repeated messages of a topic; only its first partition is looked at. Raises
+        UsageError (no such topic), ClusterError.
         """
         return self.facts(partitions_of(self._session.admin, TopicName.parse(topic))[0]).deduplicates
 

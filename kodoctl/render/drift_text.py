@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 def drift_lines(document: DriftDocument, target: str, *, verbose: bool = False) -> Iterator[Line]:
     """Lines of the drift: how the cluster was reached (`target`), then each group of changes or findings that is not
-    empty, then the verdict. `verbose`: every topic with the same changes is named.
+    empty, then the verdict. `verbose`: every topic with the same changes is named, else only the first 3 of more than
+    8.
     """
     yield Line(target, "bold")
     yield Line()

@@ -289,8 +289,8 @@ def _facts(facts: list[Fact], width: int) -> list[str]:
 
 
 def table(document: Json, width: int = WIDTH) -> str:
-    """Text of a table with one row for each topic, then the totals; if the document has explanations, with one row for
-    each value and its origin. `width` has no effect.
+    """Text of an expansion as a table, then the totals. The table has a row for each topic; if the document has
+    explanations, a row for each value instead, with its origin. `width` has no effect.
     """
     topics = [entry for entry in document["resources"].values() if entry["kind"] == "topic"]
     several = len({entry["namespace"] for entry in topics}) > 1

@@ -44,7 +44,7 @@ _SAME = (
 def fleet_lines(document: FleetDocument, targets: Mapping[str, str], *, verbose: bool = False) -> Iterator[Line]:
     """Lines of the plan of several clusters: plans, those with the same text once; clusters without a plan; objects
     that differ; the result of each cluster. `targets`: context -> text that says how its cluster was reached;
-    `verbose`: every topic with the same changes is named.
+    `verbose`: every topic with the same changes is named, else only the first 3 of more than 8.
     """
     yield Line(_head(document), "bold")
     yield Line()

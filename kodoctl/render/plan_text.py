@@ -24,14 +24,16 @@ _STYLES = {"create": "green", "update": "yellow", "delete": "red", "adopt": "cya
 
 def plan_lines(document: PlanDocument, target: str, *, verbose: bool = False) -> Iterator[Line]:
     """Lines of the whole plan, from its JSON form; `target`: text that says how the cluster was reached; `verbose`:
-    every topic with the same changes is named.
+    every topic with the same changes is named, else only the first 3 of more than 8.
     """
     yield Line(words.cluster_line(document, target), "bold")
     yield from body_lines(document, verbose=verbose)
 
 
 def body_lines(document: PlanDocument, *, verbose: bool = False) -> Iterator[Line]:
-    """Lines of the plan below the line that names the cluster. `verbose`: every topic with the same changes is named."""
+    """Lines of the plan below the line that names the cluster. `verbose`: every topic with the same changes is named,
+    else only the first 3 of more than 8.
+    """
     document = gather_warnings(document)
     if part := words.part_line(document):
         yield Line(part, "bold yellow", 4)

@@ -67,8 +67,8 @@ def _stored(value: Any) -> Any:
 
 
 def only_declared(live: Any, declared: Any) -> Any:
-    """Live settings with HIDDEN in place of each value that the declared settings do not have at the same place: nobody
-    can tell whether it is a secret. Names, true and false stay.
+    """Returns live settings in which HIDDEN replaces each value that may be a secret: each one that the declared
+    settings do not have at the same place. Names, true and false stay.
     """
     match live:
         case Mapping():

@@ -88,8 +88,8 @@ def _why_missing(path: FilePath) -> str:
 
 
 def is_topology_file(name: str) -> bool:
-    """True for the name or path of a file that is read if only its folder is named: `*.yaml` and `*.yml`, but not
-    `kodoctl-rules.yaml`. The file need not exist on disk; it may be in a commit.
+    """True if a file with this name or path counts as a topology file of its folder: any `*.yaml` or `*.yml` but
+    `kodoctl-rules.yaml`. Looks at the name only, so that it can judge files of a commit as well.
     """
     return is_yaml(name) and FilePath(name).name != RULES_FILE
 

@@ -205,8 +205,8 @@ def whole_topic(name: str) -> str:
 
 
 def produced_topic(namespace: NamespaceName, target: str) -> TopicName:
-    """The topic of an entry of `produces`: the topic with that full name, else the ground topic in `namespace` with
-    that name. Raises nothing: a text with `/` that is no full name counts as a local name.
+    """The topic that an entry of `produces` (`target`) names: by its full name, or by the name of a ground topic in
+    `namespace`. Raises nothing: a text with `/` that is no full name counts as a local name.
     """
     if "/" in target:
         try:

@@ -124,7 +124,7 @@ class LetterRequest:
         chosen += ["--where", self.where]
         chosen += ["--to", self.to] if self.to else []
         chosen += ["--limit", str(self.limit)] if self.limit != _USUAL_LIMIT else []
-        chosen += ["--again"] if self.again else []
+        chosen += ["--again"] if self.again and not lane.lane else []
         chosen += ["--because", self.because] if self.because else []
         file = f"{group}.json"
         return [
@@ -134,8 +134,8 @@ class LetterRequest:
 
 
 def narrowed(where: str, fact: str, value: str) -> str:
-    """Condition for the messages that meet `where` and whose `fact`, such as `tenant`, has this value. `where`
-    unchanged if `value` is "".
+    """Condition for the messages that meet `where` and whose `fact`, such as `tenant`, has this value. `where`: a
+    condition, `true` for all messages; it is returned unchanged if `value` is "".
     """
     if not value:
         return where

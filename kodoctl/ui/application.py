@@ -97,8 +97,8 @@ class MessageLookup(Protocol):
 
     def history(self, question: MessageQuestion) -> Mapping[str, Any]:
         """The document of `kodo-consumer why` about a message, with two fields more: `stored`, the message as it is
-        stored at its last place, None if it no longer is or cannot be read; `longest_wait`, the longest wait that the
-        file declares, in ms.
+        stored at its last place, None if it no longer is or cannot be read; `longest_wait`, the longest single wait, in
+        ms, that the file declares for the subscription of the question, 0 if the file lacks that.
         """
 
 

@@ -136,9 +136,9 @@ class LetterCauses:
 
 class LetterCount:
     """Count of letters (dead or waiting messages) while they are read. `subscription`: whose messages wait, None for
-    dead letters; `longest_wait`: ms, the longest that the file declares; `tries`: those in the lane, None if failures
-    do not move messages on. A sender can write any time into `kodo-due`: as workers do, the count takes no later one
-    than `longest_wait` after the publish time.
+    dead letters; `longest_wait`: the longest single wait, in ms, that the file declares for the subscription; `tries`:
+    those in the lane, None if failures do not move messages on. A sender can write any time into `kodo-due`: as workers
+    do, the count takes no later one than `longest_wait` after the publish time.
     """
 
     def __init__(self, subscription: str | None, longest_wait: int = 0, tries: Tries | None = None) -> None:

@@ -43,7 +43,8 @@ class LaneCopy(NamedTuple):
 class SearchHit:
     """A message that a search found. `message`: its newest stored copy; `facts`: names of its facts that equal the
     text, such as `key`; `copies`: its copies that the search found, as each subscription has them, in the order of the
-    topology; `longest_wait`: the longest wait that the file declares, in ms.
+    topology; `longest_wait`: the longest single wait, in ms, that the file declares for the subscriptions that read the
+    lane in which it was found first, 0 if the file lacks these.
     """
 
     topology: str

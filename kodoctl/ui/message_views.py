@@ -58,10 +58,11 @@ class MessageQuestion:
 class LaneMessages:
     """Messages of a lane that its subscription has not acknowledged. `topic`: with tenant and namespace; `level`,
     `state`: of the lane, None for the level of dead letters; `reader`: subscription on Pulsar that keeps the messages;
-    `document`: that of `kodoctl peek`; `ended`: reading ended early, by number or time; `longest_wait`: ms, the longest
-    that the file declares; `whole`: causes of the lane, None if a condition chose some of its messages; `limit`: words
-    for the limit of the file that holds them back, "" for none; `tenant_by`: property of the tenants, "" for none;
-    `tries`: those in the lane, None if failures do not move messages on.
+    `document`: that of `kodoctl peek`; `ended`: reading ended early, by number or time; `longest_wait`: the longest
+    single wait, in ms, that the file declares for the subscription, 0 if the file lacks that; `whole`: causes of the
+    lane, None if a condition chose some of its messages; `limit`: words for the limit of the file that holds them back,
+    "" for none; `tenant_by`: property of the tenants, "" for none; `tries`: those in the lane, None if failures do not
+    move messages on.
     """
 
     topic: str
@@ -126,9 +127,9 @@ class MessageView:
 
 
 def message_view(message: PeekedMessage, now: int, longest_wait: int, lane: LaneMessages | None = None) -> MessageView:
-    """Makes the view of a message at `now` (ms since the epoch). `longest_wait`: longest wait that the file declares,
-    in ms: a later due time of the message is not believed. `lane`: lane of the message, for its limit and its remaining
-    tries; None: the view names neither.
+    """Makes the view of a message at `now` (ms since the epoch). `longest_wait`: the longest single wait, in ms, that
+    the file declares for its subscriptions: a due time further than that after the publish time is not believed.
+    `lane`: lane of the message, for its limit and its remaining tries; None: the view names neither.
     """
     control = {one["name"]: one["value"] for one in message["control"]}
     content, published = message["content"], message["published"]

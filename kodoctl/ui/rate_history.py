@@ -62,8 +62,9 @@ class Sparkline:
 
 
 class RateHistory:
-    """Rates and depths of the last 60 readings (READINGS), or of those of ten minutes if they are more. A lane that a
-    reading lacks begins anew. Only one thread may call `add` at a time. `every`: seconds between two readings.
+    """Rates of subscriptions and depths of lanes over the last ten minutes, but of 60 readings (READINGS) at least. A
+    lane or subscription that a reading lacks begins anew. Only one thread may call `add` at a time. `every`: seconds
+    between two readings.
     """
 
     def __init__(self, every: float = _KEPT / READINGS) -> None:
@@ -125,8 +126,8 @@ class RateHistory:
         return (growth, span) if growth >= _GROWTH and span >= _SPAN else (0, 0)
 
     def standstill(self, topology: str, reader: tuple[str, str]) -> int:
-        """Time in ms until the last reading for which messages were due in ready lanes with workers, and none was
-        delivered; 0 for less than a minute. `reader`: (ground topic, subscription).
+        """Returns for how long (ms), up to the last reading, messages were due in ready lanes with workers and none was
+        delivered; 0 if that is less than a minute. `reader`: (ground topic, subscription).
         """
         still = 0
         points = self.rates(topology, reader)

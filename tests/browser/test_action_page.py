@@ -54,7 +54,7 @@ def pages(page: Page, own: str, maker: SampleActions) -> Iterator[str]:
     yield "done"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["dark", pytest.param("light", marks=pytest.mark.full)])
 def test_everything_can_be_read_in_any_light(opened: Opened, scheme: Scheme) -> None:
     opened.page.emulate_media(color_scheme=scheme)
     with acting(opened.page) as (own, maker):

@@ -128,7 +128,7 @@ def test_every_link_leads_somewhere(opened: Opened, catalogue: Path) -> None:
             assert not section or f'id="{section}"' in target.read_text(), link
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["dark", pytest.param("light", marks=pytest.mark.full)])
 def test_everything_can_be_read_in_any_light(opened: Opened, catalogue: Path, trade: Path, scheme: Scheme) -> None:
     opened.page.emulate_media(color_scheme=scheme)
     for page in (catalogue, trade):

@@ -346,6 +346,7 @@ def focus(page: Page, text: str) -> None:
     raise AssertionError(text)
 
 
+@pytest.mark.full
 def test_wrong_input_is_a_page_that_says_what_to_do(workspace: Workspace, opened: Opened) -> None:
     Recalls(workspace)
     with ui(workspace, opened) as console:
@@ -501,6 +502,7 @@ def other_port(html: str) -> Iterator[str]:
         server.shutdown()
 
 
+@pytest.mark.full
 def test_a_console_that_only_reads_has_no_form(workspace: Workspace, opened: Opened) -> None:
     Recalls(workspace).die(range(2))
     with ui(workspace, opened, "--read-only") as console:

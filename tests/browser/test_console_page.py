@@ -97,7 +97,7 @@ def test_everything_can_be_read_in_any_light(opened: Opened, night: ConsoleServe
         assert worst >= LEAST, f"{path}: {text!r}: {worst:.2f}"
 
 
-@pytest.mark.parametrize("width", [360, 800, 1300])
+@pytest.mark.parametrize("width", [360, *(pytest.param(width, marks=pytest.mark.full) for width in (800, 1300))])
 def test_no_screen_is_scrolled_sideways(opened: Opened, night: ConsoleServer, width: int) -> None:
     opened.page.set_viewport_size({"width": width, "height": 700})
     with closing(ConsoleServer(console(evil_data()))) as evil:

@@ -84,7 +84,7 @@ def test_the_verdict_is_seen_first_and_leads_to_what_to_do(opened: Opened, pages
     assert opened.page.evaluate("scrollY") > 500
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["dark", pytest.param("light", marks=pytest.mark.full)])
 def test_everything_can_be_read_in_any_light(opened: Opened, pages: dict[str, Path], scheme: Scheme) -> None:
     opened.page.emulate_media(color_scheme=scheme)
     for path in pages.values():

@@ -56,7 +56,9 @@ class InboxLane:
         self._ring()
 
     def room(self) -> int:
-        """Number of further messages that may be received before others are stored; 0 after `stop`."""
+        """Number of messages that may be received now: `batch` of the request, less those that wait to be stored; 0
+        after `stop`.
+        """
         return 0 if self.is_stopped else max(0, self.request.batch - len(self.received))
 
     def on_disconnect(self, partition: str | None = None) -> None:

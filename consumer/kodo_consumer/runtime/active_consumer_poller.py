@@ -26,8 +26,8 @@ the worker's clock.
 
 
 def lanes_with_active_consumers(policy: Policy) -> list[Lane]:
-    """Lanes with one active consumer for each partition, which the broker may replace at any time: ready lanes of a
-    failover subscription.
+    """Lists the ready lanes of a failover subscription; [] for another type. The broker sends each partition of such a
+    lane to one consumer, the active one, and may name another one at any time.
     """
     return [lane for lane in policy.lanes if policy.subscription_type == "failover" and lane.state is State.READY]
 

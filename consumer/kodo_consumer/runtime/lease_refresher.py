@@ -47,8 +47,8 @@ class LeaseRefresher:
 
     @property
     def next_exchange(self) -> float:
-        """Time of the next exchange, in seconds of the worker's clock: the present time if a limiter has rung for
-        one, infinite if none is due.
+        """Time of the next exchange of leases, in seconds of the worker's clock: now if a limiter asked for one, else
+        the time at which one is due; infinite if none is.
         """
         return self._worker.clock.now() if self._bell.is_set() else self._leases.due
 

@@ -149,7 +149,9 @@ class WorkerSupervisor:
             self._orders(lane, stats)
 
     def apply_policy(self, policy: Policy) -> None:
-        """Applies a policy to the worker, with its waits and sizes cut to the limits of the broker."""
+        """Applies a policy with the same lanes (not checked here) to the worker, with its longest wait and its message
+        sizes cut to the limits of the broker.
+        """
         self._worker.apply_policy(clamp_policy(policy, self._allowed))
 
     def wait(self, seconds: float | None = None) -> bool:

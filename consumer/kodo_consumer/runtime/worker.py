@@ -215,7 +215,7 @@ class Worker:
             self.engine.on_disconnect(index, partition)
 
     def start_until(self, index: int, moment: float) -> None:
-        """Sets the moment (monotonic seconds; infinite: none) from which on no message of a lane (`index`) starts."""
+        """Lets messages of a lane (`index`) start only before `moment` (monotonic seconds; infinite: at any time)."""
         with self._or_broken(), self._event():
             self.engine.start_until(index, moment)
 
@@ -474,7 +474,7 @@ class WorkerSink:
         self.worker.on_acknowledged(confirmed, unknown)
 
     def start_until(self, moment: float) -> None:
-        """Sets the moment (monotonic seconds) from which on no message of the lane starts."""
+        """Lets messages of the lane start only before `moment` (monotonic seconds; infinite: at any time)."""
         self.worker.start_until(self.index, moment)
 
     def withdraw(self, tokens: Collection[object]) -> Sequence[object]:

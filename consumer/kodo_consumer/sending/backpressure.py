@@ -65,8 +65,9 @@ class SendRoom:
         return self.out.has_room(to, self.partitions) or self._is_over()
 
     def wait(self, to: str, most: float) -> None:
-        """Blocks until a partition has room, or the publisher is closed, and counts the message as one that waited. The
-        caller holds the lock, which others can take meanwhile. Raises ClusterError after `most` seconds.
+        """Blocks until a partition has room for a message, or the publisher is closed. The message counts as one that
+        waited (see Backpressure). The caller must hold the lock, which is released during the wait. Raises ClusterError
+        after `most` seconds.
         """
         with self._counted() as began:
             while not self._lock.wait_for(lambda: self.has(to), min(_STEP, most)):

@@ -41,9 +41,9 @@ _OUTCOMES: Final[Mapping[str, Outcome]] = {
 
 class SimulatedArrival(NamedTuple):
     """A message as its producer sent it, `at` seconds after the first one. `properties`: those that the file uses.
-    `size`: bytes of payload. `tenant`: as recorded. `outcomes`: a letter for each lane in which handlers ran, which
-    counts for all runs there: d done, f failed, p and b asked for PENDING or BLOCKING, k failed for the last time: the
-    message dies again. Runs in lanes after the last letter are done, or fail if that letter is k.
+    `size`: bytes of payload. `tenant`: as recorded. `outcomes`: a letter for each stay in a lane in which handlers ran,
+    which counts for all runs of that stay: d done, f failed, p and b asked for PENDING or BLOCKING, k failed for the
+    last time: the message dies again. Runs of stays after the last letter are done, or fail if that letter is k.
 
     `state`, `due` (seconds, as `at`; None: at once) and `attempts` (hops, then attempts in retrying, pending, blocking
     and backup) are those of a message that was waiting already when the replay begins; other messages have the
@@ -127,7 +127,7 @@ class _Payload(bytes):
 
 
 class _Progress:
-    """Position of each message in its recorded outcomes, of which a letter counts for all runs in one lane."""
+    """Position of each message in its recorded outcomes: a letter counts for all runs of one stay in a lane."""
 
     def __init__(self, arrivals: Sequence[SimulatedArrival]) -> None:
         self._arrivals = arrivals
@@ -135,13 +135,15 @@ class _Progress:
         self._at: dict[int, tuple[int, int]] = {}  # index of the letter, runs that are left of it
 
     def is_new(self, number: int, hop: int) -> bool:
-        """True if this is the first run of the message in its lane. `hop`: number of the reroute that brought it there."""
+        """True if this is the first run of the message in its present stay in a lane. `hop`: number of the reroute that
+        brought it there.
+        """
         last, self._hops[number] = self._hops[number], hop
         return hop != last
 
     def next(self, number: int, tries: int, *, again: bool) -> Outcome:
-        """Outcome of the next run. `again`: in the same lane as the last one; `tries`: runs that fail before a failed
-        message leaves its lane.
+        """Outcome of the next run. `again`: in the same stay in a lane as the last one; `tries`: runs that fail before
+        a failed message leaves its lane.
         """
         letters = self._arrivals[number].outcomes
         if not letters:

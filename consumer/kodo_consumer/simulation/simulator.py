@@ -162,8 +162,9 @@ def _topology(text: str, path: str, environment: str | None) -> LoadedTopology:
 
 
 def main(source: Iterable[str], target: Any) -> None:
-    """Simulates recorded traffic that is read from a stream of lines, and writes the result to `target` (a text stream)
-    as a JSON document.
+    """Simulates recorded traffic and writes the result to `target` (a text stream) as a JSON document, which has only
+    `findings` if the request is not valid. `source`: lines of JSON, first a request object, then the arrivals: see
+    `answer`.
     """
     json.dump(answer(iter(source)), target)
 

@@ -255,8 +255,9 @@ class SourceDatabase:
         return (found and found[0]) or 0
 
     def primary_key(self, connection: Any, table: TableMapping, relation: Relation) -> list[str]:
-        """Names of the columns of a table's primary key; empty: none is known. A renamed table is found by its number.
-        Of a dropped table only a key of one column is known, from the log.
+        """Names of the columns of a table's primary key; []: it has none, or none is known. The table is found by its
+        number, also if it was renamed; for a snapshot by its name. The key of a dropped table is known only if the log
+        has it, and if it is a single column.
         """
         schema, name = table.parts
         place = [max(relation.id, 0), schema if relation.id < 0 else None, name]  # of a snapshot the name is certain

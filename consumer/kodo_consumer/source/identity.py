@@ -64,7 +64,8 @@ class Span(NamedTuple):
 
 class StoredChange(NamedTuple):
     """Stored message with the id of a change. `producer`: name under which it was sent; `doubt`: why nothing can be
-    decided by it, "": it is the source's own.
+    decided by it, "": its signature is valid, or nothing is signed. Only PartitionCopies tells whether it is the
+    source's own, because that depends on the order of the messages.
     """
 
     position: Position

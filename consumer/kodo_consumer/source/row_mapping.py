@@ -31,7 +31,9 @@ class MappedMessage(NamedTuple):
 
 
 class GoneError(Exception):
-    """The row of a change was deleted meanwhile, and with it a large value that the log does not repeat."""
+    """A large value that the log does not repeat cannot be read: its row was deleted meanwhile, or cannot be
+    identified.
+    """
 
 
 Fetch = Callable[[Relation, Sequence[str], Values], Values]
@@ -49,7 +51,7 @@ class RowMapping:
     """Mapping of the rows of a table, as `relation` describes it, to messages. `target`: send target of the ground
     topic, None for an outbox; `fetch`: reads values that the log does not repeat. The constructor raises UsageError
     (K791) if a column that the file names is not there, or if neither the file nor a primary key says what the message
-    key is.
+    key of a table that is no outbox is.
     """
 
     def __init__(
@@ -87,7 +89,8 @@ class RowMapping:
     def messages(self, change: RowChange) -> Iterator[MappedMessage]:
         """Yields the messages of a change: one; none for a delete if the source sends no tombstones, or for a change of
         an outbox that is no insert; two if an update changed the key and the source sends tombstones. Raises UsageError
-        for a row that cannot become a message, and GoneError.
+        for a row that cannot become a message, and GoneError if a value that the log does not repeat is needed and
+        cannot be read.
         """
         if self._spec.outbox is not None:
             if change.is_insert and change.new is not None:

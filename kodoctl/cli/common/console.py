@@ -166,12 +166,13 @@ def finish(code: int) -> NoReturn:
 
 def command(function: C) -> C:
     """Decorator of a command: prints a KodoctlError as findings, with JSON output also as a line of JSON if nothing was
-    printed before, and ends with its exit code. An interrupt ends it with 130. A file that the user may not read is an
-    error of usage; any other exception is a defect, with exit code 1. No error that a user can cause prints a
-    traceback.
+    printed before, and ends with its exit code. An interrupt ends it with 130. A PermissionError that names a file is
+    an error of usage; any other exception is a defect, with exit code 1, whose traceback is written to a file, and
+    printed only if no file can be written.
 
-    If the reader of the output leaves, the command continues to its end and then fails. Use `reading` or `judging` for
-    commands that change nothing.
+    If the reader of the output leaves, the command continues to its end and then fails. For commands that change
+    nothing there are `reading`, which ends them with exit code 0 then, and `judging`, which lets them continue and
+    keeps their exit code.
     """
     return _command(function)
 

@@ -76,8 +76,8 @@ class RecallFlags:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceFlags(RecallFlags):
-    """RecallFlags in which condition, topic and subscription are optional. Without a condition all letters are chosen;
-    with --lost and without topic or subscription, the lost messages of all topics or subscriptions.
+    """RecallFlags in which condition, topic and subscription may be empty ("": all), for lost messages only: the
+    command refuses a choice of dead letters if one of the three is empty.
     """
 
     topic: Annotated[

@@ -369,8 +369,8 @@ class MessageReading:
     def history(self, question: MessageQuestion) -> dict[str, Any]:
         """Reads the history of one message, and returns the document of `kodo-consumer why` with two keys more:
         `stored`, the message at its last place (None: no longer stored, or it cannot be read), and `longest_wait`, the
-        longest wait that the file declares, in ms. Raises UsageError, ClusterError; the latter also if 50,000 messages
-        or 20 s were not enough.
+        longest single wait, in ms, that the file declares for the subscription of the question, 0 if the file lacks
+        that. Raises UsageError, ClusterError; the latter also if 50,000 messages or 20 s were not enough.
         """
         expansion, begin, budget = self._expansion(question.topology), _begin(question.span), _Budget()
         with self._reader() as one:

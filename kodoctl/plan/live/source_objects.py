@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def with_sources(live: Live, desired: Desired, variables: Mapping[str, str]) -> Live:
     """Reads the databases, and returns the live inventory with the publications and slots that the files declare, or
     that ledger entries of their topologies list. `variables`: the environment variables with the URLs. A database that
-    cannot be read raises nothing: it has a `problem` in `databases`.
+    cannot be read, or is another one than at the last apply, raises nothing: it has a `problem` in `databases`, and its
+    objects are not in the result.
     """
     entries = (entry.addresses for entry in live.entries if entry.name in desired.all_names)
     tables: dict[str, frozenset[str]] = {}

@@ -96,9 +96,9 @@ def refuse_unlike(applied: Mapping[str, Applied]) -> None:
 def prepare_resume(session: Session, namespace: NamespaceName, destroy: Collection[Address] = ()) -> Plan:
     """Returns the plan of the rest of the latest apply of a namespace, which must be incomplete or cut off; writes
     nothing. `destroy`: addresses that may be destroyed; allowances in the journal do not count. Raises UsageError if
-    there is nothing to continue, or the journal has no readable plan (as if it was too large for it), RefusedError if
-    journals contradict each other or another version of kodoctl made the plan, InvalidFileError for another fault of
-    the plan, and ClusterError.
+    there is nothing to continue, if a newer kodoctl carried the latest apply out, or if the journal has no readable
+    plan (as if it was too large for it); RefusedError if journals contradict each other, or if another version of
+    kodoctl made the plan or it was edited; InvalidFileError for another fault of the plan; and ClusterError.
     """
     from kodoctl.plan import plan_file
     from kodoctl.plan.resume import rest_of

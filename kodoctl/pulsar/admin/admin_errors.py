@@ -65,19 +65,20 @@ class CircularRedirectError(Exception):
 
 
 def unreachable(
-    connection: Connection, method: str, path: str, last: Silence, failed: Mapping[str, Silence], seconds: float
+    connection: Connection, request: str, last: Silence, failed: Mapping[str, Silence], seconds: float, *, reads: bool
 ) -> ClusterError:
-    """Makes the error for a request without an answer: LostReplyError if the request may have arrived and is no GET,
-    else ClusterError. `last`: the last try; `failed`: last try at each configured address that did not answer;
-    `seconds`: duration of all tries. For a GET, and after a TLS failure, connects to the silent hosts to find out their
-    protocol (1 s each at most).
+    """Makes the error for a request without an answer: LostReplyError if the request may have arrived and may have
+    changed something, else ClusterError. `request`: its method and path; `reads`: it changes nothing; `last`: the last
+    try; `failed`: last try at each configured address that did not answer; `seconds`: duration of all tries. For a
+    request that reads, and after a TLS failure, connects to the silent hosts to find out their protocol (1 s each at
+    most).
     """
-    if not last.not_sent and method != "GET":
-        return LostReplyError(error("K515", "no answer to a write", f"{method} {path} at {last}{_redirect_text(last)}"))
+    if not last.not_sent and not reads:
+        return LostReplyError(error("K515", "no answer to a write", f"{request} at {last}{_redirect_text(last)}"))
     silent = [failed[address] for address in connection.admin_urls if address in failed] or [last]
     if last.via is not None:
         silent = [last]
-    findings = [_finding(connection, silence, look=method == "GET") for silence in silent]
+    findings = [_finding(connection, silence, look=reads) for silence in silent]
     if len(findings) == 1 or any(code == "K527" for code, _ in findings):
         code, detail = findings[0]
         return ClusterError(_silence_finding(code, detail, last, seconds))

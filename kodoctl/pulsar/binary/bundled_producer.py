@@ -157,8 +157,9 @@ class BundledProducer(DedupProducer):
 
 
 def dedup_producer(client: BrokerClient, part: str, name: str, largest: int = 0, declared: str = "") -> DedupProducer:
-    """Opens a producer: a `BundledProducer` if the native border can be used, otherwise a `DedupProducer`. The
-    arguments and errors are those of `DedupProducer`.
+    """Opens the producer of a recall on a partition: a `BundledProducer` if this process uses the native border (the
+    C++ module) and the border knows the client library's object, otherwise a plain `DedupProducer`. Parameters and
+    errors: see `DedupProducer`.
     """
     if (border := client.border) is not None:
         with contextlib.suppress(RuntimeError, TypeError, AttributeError):

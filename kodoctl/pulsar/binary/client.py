@@ -99,13 +99,14 @@ class BrokerClient:
     ) -> T:
         """Calls `work` with the `pulsar.Client` in another thread, and returns its result. Repeats the call while
         topics move from one broker to another or cannot be opened. Raises the library's last error, UnansweredError if
-        a call does not return within CALL_S seconds, and the errors of `get`.
+        a call does not return within CALL_S seconds or the wait is interrupted, and the errors of `get`.
 
         Args:
             what: name of the awaited thing, for messages.
             limit: seconds for which the call is repeated; 0: one call.
             late: takes a result that comes after the call was given up, to close it.
-            patience: limits of the waits; None: those of this client.
+            patience: ends the wait after an interruption, and reports long waits; changes neither `limit` nor CALL_S.
+                None: that of this client.
             new_topic: the topic may have been created a moment ago, so the call is also repeated if a broker does not
                 know it.
         """

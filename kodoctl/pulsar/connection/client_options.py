@@ -124,7 +124,9 @@ def _authentication(connection: Connection) -> Any:
 
     if connection.oauth2 is not None:
         source = token_cache(connection.oauth2)
-        last = [source.token().reveal()]  # a failure is raised here, in the caller's thread
+        # A process's first token is requested here, so that a failure is raised in the caller's thread. Later clients,
+        # which a worker makes while it runs, wait for nothing.
+        last = [(source.latest or source.token()).reveal()]
 
         def current() -> str:
             """Called by the library's threads whenever the broker asks again."""

@@ -37,6 +37,11 @@ class TokenCache:
         self._token: Secret | None = None
         self._until = 0.0
 
+    @property
+    def latest(self) -> Secret | None:
+        """The token that was requested last, which may have expired; None: none was. Never waits."""
+        return self._token
+
     def token(self) -> Secret:
         """Returns a token that does not expire soon; requests a new one if necessary. Raises ClusterError (K526)."""
         with self._lock:

@@ -110,8 +110,9 @@ def _own(name: str, tenant: str) -> NamespaceName:
 
 
 def ensure_control_namespace(admin: Admin, tenant: str) -> str:
-    """Creates the control namespace with a new UUID unless it exists; one without a UUID gets one. Returns its UUID,
-    which may be that of another client: only one of several PUTs of a namespace succeeds. Raises ClusterError.
+    """Creates the control namespace of a Pulsar tenant unless it exists, and gives it a new UUID unless it has one.
+    Returns the UUID that the namespace then has. If several clients create it at the same time, one of them succeeds,
+    and the others get that client's UUID. Raises ClusterError.
     """
 
     def read_uuid() -> str | None:

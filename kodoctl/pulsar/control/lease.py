@@ -109,8 +109,9 @@ class Lease:
                 raise UnconfirmedError(error("K541", "the lease could not be confirmed", detail))
 
     def ask(self) -> None:
-        """Checks the lease as `check` does, but always asks the broker, and ignores an earlier loss. For callers that
-        had no answer before and need one now.
+        """Checks the lease as `check` does, but always asks the broker, and forgets an earlier loss: if the broker
+        confirms the lease, `check` and `write` succeed again. `ever_lost` stays. For callers that had no answer before
+        and need one now.
         """
         with self._lock:
             self._confirmed, self._lost = float("-inf"), None

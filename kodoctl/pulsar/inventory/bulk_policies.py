@@ -60,11 +60,11 @@ class BulkUnavailableError(Exception):
 class BulkPolicies:
     """Topic policies that are explicitly set in a namespace, as one read of its system topic found them.
 
-    `policies`: by full topic name, with the names and JSON shapes of the REST API, without delayed delivery and without
-    policies that apply in all clusters, which are in `everywhere`. `delayed`: full names of topics with a
-    delayed-delivery value of their own.
-    `events`: number of distinct keys that had an event. `topic_exists` False: there is no system topic, which on
-    brokers before 5.0 means that no policy was ever set; later brokers may keep policies elsewhere.
+    `policies`: full topic name -> policies of this cluster, without delayed delivery; `everywhere`: full topic name ->
+    policies that apply in all clusters. Both have the names and JSON shapes of the REST API. `delayed`: full names of
+    topics with a delayed-delivery value of their own. `events`: number of distinct keys that had an event.
+    `topic_exists`: False if there is no system topic: on brokers before 5.0 no policy was ever set then, later brokers
+    may keep policies elsewhere.
     """
 
     policies: Mapping[str, dict[str, Any]] = field(default_factory=dict)

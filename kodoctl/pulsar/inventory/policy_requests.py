@@ -183,8 +183,8 @@ def read_delayed_delivery(raw: Any) -> DelayedDelivery:
 
 
 def topic_writes(name: str, value: PolicyValue | None, before: PolicyValue | None = None) -> Iterator[Write]:
-    """Yields the requests that set a topic's policy, or unset it (`value` None). `before`: the present value, which
-    decides which parts of a quota or of a map have to be removed.
+    """Yields the requests that set the policy `name` of a topic to `value`, or unset it (None). `before`: the present
+    value; parts of a quota or of a map that it has and `value` lacks are removed one by one.
     """
     codec = BY_NAME[name]
     if name == "backlog_quota":
@@ -205,8 +205,8 @@ def topic_writes(name: str, value: PolicyValue | None, before: PolicyValue | Non
 
 
 def namespace_writes(name: str, value: PolicyValue | None, before: PolicyValue | None = None) -> Iterator[Write]:
-    """Yields the requests that set a namespace's policy, or unset it (`value` None). `before`: the present value, which
-    decides which parts of a quota or of a map have to be removed.
+    """Yields the requests that set the policy `name` of a namespace to `value`, or unset it (None). `before`: the
+    present value; parts of a quota or of a map that it has and `value` lacks are removed one by one.
     """
     codec = BY_NAME[name]
     if name == "backlog_quota":

@@ -136,8 +136,8 @@ class FunctionFacts:
 
 @dataclass(frozen=True, slots=True)
 class PlatformFacts:
-    """Owner of an object of the whole cluster, if a ledger of another namespace than its home lists it. `owner`: name
-    of the topology; `home`: the namespace of that ledger.
+    """Owner of an object of the whole cluster that a ledger outside of the object's home lists. `owner`: name of that
+    ledger's topology; `home`: namespace of that ledger.
     """
 
     owner: str

@@ -24,6 +24,6 @@ def unpack(packed: str) -> bytes:
         document = unpacker.decompress(base64.b64decode(packed, validate=True), MAX_UNPACKED)
     except zlib.error as problem:
         raise ValueError(str(problem)) from None
-    if unpacker.unconsumed_tail or not unpacker.eof:
-        raise ValueError("truncated or too large")
+    if unpacker.unconsumed_tail or unpacker.unused_data or not unpacker.eof:
+        raise ValueError("truncated, too large, or followed by something else")
     return document

@@ -27,8 +27,8 @@ _SHOWN: Final = 5  # keys that are named
 
 @dataclass(slots=True)
 class KeyCount:
-    """Messages of one key in a lane, and how many of them a plan takes. `split`: a message that the plan leaves is
-    stored after one that it takes.
+    """Counts of the messages of one key in a lane. `stored`: all of them; `taken`: those that leave the lane by a plan;
+    `split`: a message that stays is stored after one that leaves.
     """
 
     key: str
@@ -60,9 +60,10 @@ class KeyOrder:
         self._keys.append((letter.position, order_key(letter)))
 
     def split_keys(self, action: RecallAction, planned: Container[Position]) -> list[KeyCount]:
-        """Returns the keys whose order would be broken by sending the `planned` messages, sorted by their first
-        message. A release breaks it if it leaves a message of the key after one that it takes; any other action, if it
-        takes only a part of the key's messages.
+        """Returns the keys whose order would be broken if the messages at the positions `planned` left the lane, sorted
+        by their first message. `planned` is the result of `leaving`: not only the messages that are sent. A release
+        breaks it if it leaves a message of the key after one that it takes; any other action, if it takes only a part
+        of the key's messages.
         """
         found: dict[str, KeyCount] = {}
         for position, key in self._keys:
@@ -76,7 +77,9 @@ class KeyOrder:
         return [one for one in found.values() if one.split or (not whole and 0 < one.taken < one.stored)]
 
     def check(self, action: RecallAction, planned: Collection[Position]) -> None:
-        """Raises RefusedError if sending `planned` would break the order of a key. A discard breaks no order."""
+        """Raises RefusedError if the order of a key would break. A discard breaks no order. `planned`: positions of all
+        messages that leave the lane, not only of those that are sent: see `leaving`.
+        """
         if action.sends and (split := self.split_keys(action, planned)):
             raise RefusedError(_split(split))
 

@@ -65,9 +65,9 @@ class ReplayCounts:
         self._lane_seen = set()
 
     def add(self, letter: DeadLetter, *, acknowledged: bool, expired: bool, stored: bool) -> bool:
-        """Counts a message of a ready lane. Returns True if the replay delivers it again: it is acknowledged, for the
-        subscription, published or stored within the time of the replay, and no copy of a message that was chosen in an
-        earlier lane.
+        """Counts a message of a ready lane. Returns True if the replay delivers it again: it is acknowledged, not meant
+        for another subscription (`kodo-for`) and no mark, was published or stored within the time of the replay, and is
+        no copy of a message that was chosen in an earlier lane.
 
         Args:
             acknowledged: its whole entry is acknowledged.

@@ -37,21 +37,26 @@ class MessageSource(Protocol):
         """
 
     def messages(self, number: int) -> Iterator[tuple[Position, ReadMessage]]:
-        """Yields the messages of a partition that are to be sent, in order; others may come as well. `number`: of a
-        partition that `open` returned.
+        """Yields the messages of a partition that are to be sent, in order; others may come as well. After a stop of
+        the attempt it may end early. `number`: of a partition that `open` returned. Raises ClusterError.
         """
 
     def acknowledged_in_batches(self, expected: Collection[Position]) -> set[Position]:
         """Returns those of the positions `expected` that are acknowledged although other messages of their batch are
-        not; none if the source cannot tell. May be called at most once after each `open`, before `messages`. Waits for
-        messages. Raises ClusterError.
+        not; none if the source cannot tell. After a stop of the attempt it may also return positions that are not
+        acknowledged. May be called at most once after each `open`, before `messages`. Waits for messages. Raises
+        ClusterError.
         """
 
     def acknowledge(self, position: Position, token: object) -> None:
-        """Acknowledges a message that `messages` yielded; does nothing if no subscription retains the message."""
+        """Acknowledges a message that `messages` yielded; does nothing if no subscription retains the message, or if
+        another process acknowledges the messages. Raises ClusterError.
+        """
 
     def count_unacknowledged(self) -> int:
-        """Number of messages that a subscription retains although they were acknowledged. May wait for the broker."""
+        """Number of messages that a subscription retains although they were acknowledged. May wait for the broker; a
+        stop of the attempt ends the wait. Raises ClusterError.
+        """
 
     def why_missing(self, position: Position) -> str:
         """The reason why a message did not come; "": somebody else acknowledged it."""
@@ -97,7 +102,7 @@ class DeadLetterPartitions:
 
     def messages(self, number: int) -> Iterator[tuple[Position, ReadMessage]]:
         """Yields unacknowledged messages of a partition that `open` returned, in order, up to the last one of
-        `positions`; others may come as well. Raises ClusterError.
+        `positions`; others may come as well. Once `stop` of the options is set, it may end early. Raises ClusterError.
         """
         if not (wanted := self._held_entries(number)):
             return

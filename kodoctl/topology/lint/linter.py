@@ -82,9 +82,9 @@ def rules_of(code: str) -> list[Rule]:
 def judge(
     topologies: TopologySet, earlier: Earlier | None = None, rules: TeamRules | None = None
 ) -> tuple[tuple[Expansion, ...], list[LintFinding]]:
-    """Returns (expansions, findings of loading, of every lint rule and of team rules) of one environment.
-    Allow-comments are not applied. `earlier`: (file, ground topic) -> the payload schema before the change under
-    review, None: no revision to compare with; `rules` None: no team rules judge.
+    """Judges the topologies of one environment by every lint rule and by team rules, and returns (their expansions, all
+    findings), those of loading included. Allow-comments are not applied. `earlier`: (file, ground topic) -> the payload
+    schema before the change under review, None: no revision to compare with; `rules` None: no team rules judge.
     """
     expansions = tuple(expand(topology) for topology in topologies.topologies)
     loading = [LintFinding(finding, finding.detail) for finding in topologies.findings]

@@ -49,13 +49,15 @@ class LintScope:
         return {topic.name: topic for expansion in self.expansions for topic in expansion.topics}
 
     def grounds(self) -> Iterator[tuple[Expansion, Path, GroundTopic]]:
-        """Yields (expansion, path in the file, ground topic) for every ground topic."""
+        """Yields every ground topic, as (expansion of its file, its path in the file, the ground topic)."""
         for expansion in self.expansions:
             for name, ground in expansion.topology.spec.topics.items():
                 yield expansion, ("topics", name), ground
 
     def subscriptions(self) -> Iterator[DeclaredSubscription]:
-        """Yields (expansion, path in the file, ground topic, subscription) for every subscription."""
+        """Yields every subscription, as (expansion of its file, its path in the file, its ground topic, the
+        subscription).
+        """
         for expansion, path, ground in self.grounds():
             for name, subscription in ground.subscriptions.items():
                 yield expansion, (*path, "subscriptions", name), ground, subscription

@@ -227,7 +227,7 @@ ErrorSize = Annotated[SizeField, AfterValidator(checked_error_size)]
 
 
 class ErrorText(FileModel):
-    """The part of an error that travels with the message that failed."""
+    """Settings of the error text that travels with a message that failed: how much of it, and what is redacted."""
 
     keep: ErrorSize = Field(default=Size(500), examples=["500B"])
     """Bytes of its text, 2KiB at most."""

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 
 def from_validation(details: list[ErrorDetails], root: Node, schema: JsonObject) -> list[Diagnostic]:
-    """Returns findings for the validation errors `details`, in their order and without duplicates: a value that fails
-    all branches of a union is one finding. `root`: nodes of the file; `schema`: JSON Schema of the file.
+    """Returns findings for the validation errors `details`, in their order. Findings with the same place, code and text
+    are merged, such as those of a value that fails several branches of a union alike. `root`: nodes of the file;
+    `schema`: JSON Schema of the file.
     """
     hints = SchemaHints(schema)
     found: dict[tuple[Where, str, str], Diagnostic] = {}

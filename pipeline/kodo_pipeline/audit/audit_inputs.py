@@ -92,8 +92,8 @@ def load_inputs(
 ) -> AuditInputs:
     """Reads all inputs of an audit: from the landing, the recall ledger at `ledger`, and the cluster. `keys`: keys with
     which producers sign, None if none are known here. Raises KodoctlError: K589 if the landing was read from another
-    cluster, K557 if the recall ledger is of another one, K573 if files of the landing are missing, and ClusterError if
-    the cluster cannot be read.
+    cluster, or if all partitions were created again since, K557 if the recall ledger is of another one, K573 if files
+    of the landing are missing, and ClusterError if the cluster cannot be read.
     """
     stored_from = same_partitions(landing, admin, expansion, _stored_from(admin, expansion))
     tenant = expansion.namespace.tenant

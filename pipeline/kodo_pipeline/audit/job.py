@@ -213,7 +213,9 @@ def classify_landing(
 
 
 def classify_inputs(spark: SparkSession, inputs: AuditInputs) -> AbstractContextManager[AuditResult]:
-    """Context with all landed rows of `inputs`, classified as by `classify_landing`."""
+    """Calls `classify_landing` with the inputs of an audit, and returns its context. All landed rows are judged, even
+    if earlier audits judged them.
+    """
     return classify_landing(
         spark, inputs.tables, inputs.ground, letters=inputs.letters, keys=inputs.keys, bookings=inputs.bookings
     )

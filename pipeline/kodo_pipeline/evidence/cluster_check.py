@@ -38,7 +38,8 @@ def must_be_same_cluster(landing: Landing, now: Mapping[str, PartitionMetadata])
 
 def same_partitions(landing: Landing, admin: Admin, expansion: Expansion, found: Mapping[Key, int]) -> dict[Key, int]:
     """Filters `found`, a value per partition: partitions that were created again since the landing was read are left
-    out. Raises KodoctlError (K589) if the landing was read from another cluster.
+    out; those without a known creation time stay. Raises KodoctlError (K589) if the landing was read from another
+    cluster, or if all partitions were created again.
     """
     listed = [(topic.name, [number for name, number in found if name == topic.name.full]) for topic in expansion.topics]
     with ThreadPoolExecutor(_AT_ONCE) as pool:

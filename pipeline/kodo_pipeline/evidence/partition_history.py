@@ -17,9 +17,9 @@ Key = tuple[str, int]
 
 class ReadRange(NamedTuple):
     """A range of entries that an ingest (`run`) planned to read; a row of the table `coverage`. `first`, `last`: its
-    ends as (ledger, entry), both included; `planned`, `seen`: number of its entries, and of those that were read;
-    `full`: all were read; `state`: a constant of kodo_pipeline.source.coverage, such as COMPLETE or TIMEOUT, never
-    HOLE.
+    ends as (ledger, entry), both included; `planned`, `seen`: number of its entries, and of those that were read or
+    proved unreadable; `full`: these are all, and the reading came to the planned end; `state`: a constant of
+    kodo_pipeline.source.coverage, such as COMPLETE or TIMEOUT, never HOLE.
     """
 
     first: Place

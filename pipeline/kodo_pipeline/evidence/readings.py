@@ -79,9 +79,9 @@ class AuditScope:
 def audit_scope(
     expansion: Expansion, readings: Mapping[Key, PartitionHistory], left: Mapping[str, str] = MappingProxyType({})
 ) -> AuditScope:
-    """Makes the scope of an audit of a whole topology, with every partition that the file declares or that was read.
-    `readings`: history of each partition; `left`: partitions that the last run did not read, by full name, with the
-    reason.
+    """Makes the scope of an audit of a whole topology, with every partition of the topics that the file declares, also
+    those beyond the declared number that were read. Readings of other topics get no part and no lane. `readings`:
+    history of each partition; `left`: partitions that the last run did not read, by full name, with the reason.
     """
     grounds = expansion.topology.spec.topics
     families = {

@@ -217,7 +217,7 @@ def _begin(
 
     Returns (start time of the run, the cluster's clock). The start, in ms by that clock, is always after `last`, the
     start of the run before, however clocks were set; `lag` in the commit says by how many ms it was moved. Raises
-    KodoctlError (K589) on another cluster.
+    KodoctlError (K589) on another cluster, or if all partitions were created again since the run before.
     """
     with closing(HttpAdmin(request.connection)) as admin:
         clock = read_clock(admin)

@@ -89,7 +89,9 @@ class PartitionDays:
         self._most, self._days = table.days, set[date]()
 
     def __call__(self, moments: pa.Array) -> pa.Array:
-        """Returns the day (UTC) of each moment; null for a day beyond the maximum number of days."""
+        """Returns the day (UTC) of each moment. If these have more new days than the maximum still allows, the earliest
+        ones count, and the others become null.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 

@@ -134,8 +134,8 @@ def _or_stored(messages: DataFrame, name: str, made: Column) -> Column:
 
 
 def check_payloads(messages: DataFrame, condition: Condition, *, whole: bool) -> None:
-    """Raises UsageError (K587) if the condition, or `whole`, needs payloads and the landing lacks some of the topic or
-    has them masked. Runs a query if payloads are needed.
+    """Raises UsageError (K587) if payloads are needed and the landing lacks that of one of `messages`, or has it
+    masked. They are needed with `whole`, or if the condition asks for them; only then a query runs.
     """
     if not whole and not asks_payload(condition):
         return

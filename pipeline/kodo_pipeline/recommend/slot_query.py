@@ -121,10 +121,11 @@ def _windows(
 
 
 def _runs(spark: SparkSession, audit: DataFrame, expansion: Expansion, query: SlotQuery) -> DataFrame:
-    """Returns (topic, subscription, run, level, state, tenant, begins, ends, arrived, slot_time, first, ran, late,
-    timed, overdue) of each audit record, and of duplicates only one. Times are ms. `first`: the message was in a ready
-    lane since it was stored, and a handler ran; `late`: it waited longer than its goal, from `overdue` on; `timed`: the
-    record has a slot time.
+    """Returns (topic, subscription, run, level, state, tenant, begins, ends, arrived, slot_time, first, late, timed,
+    overdue) of each audit record, and of duplicates only one. Times are ms. `first`: the message was in a ready lane
+    since it was stored, and a handler ran; `late`: it is `first`, and waited longer than its goal, from `overdue` on;
+    `arrived`: when it was stored, or, if it was not in a ready lane since then, as `begins`; `timed`: the record has a
+    slot time.
     """
     from pyspark.sql import functions as F
 
@@ -165,8 +166,9 @@ def _runs(spark: SparkSession, audit: DataFrame, expansion: Expansion, query: Sl
 
 def _add_windows(runs: DataFrame, keys: Sequence[str], width: int) -> DataFrame:
     """Returns (keys, slot_ms, offered_ms, started, late, levels) by window. `slot_ms` counts in every window in which
-    the run was, `offered_ms` in the one in which the message arrived, `started` and `late` in those in which the run
-    began or the message was late.
+    the run was, `offered_ms` in the one in which the message arrived; `started` and `late` count in the one in which
+    the run began and, for a late message, in each in which it waited beyond its goal. `levels`: those of `slot_ms` and
+    `started`.
     """
     from pyspark.sql import functions as F
 

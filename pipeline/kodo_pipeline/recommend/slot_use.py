@@ -22,9 +22,12 @@ Chosen = Callable[[Lane], bool]
 @dataclass(frozen=True, slots=True)
 class LaneUse:
     """Slot use of one lane in one window. `slot_ms`: time that its handlers ran in the window; `offered_ms`: time that
-    handlers ran, in any window, for the messages that arrived in the window. `started`: number of messages, in a ready
-    lane since they were stored, whose run began in the window or that were late in it; `late`: number of these that
-    waited longer than the goal.
+    handlers ran, in any window, for the messages that arrived in the window (or whose run began in it, if they were not
+    in a ready lane since they were stored).
+
+    `started`: number of messages, in a ready lane since they were stored, whose run began in the window, or that waited
+    in it beyond their goal, so that a late message counts in several windows; `late`: number of these that waited
+    longer than their goal, until their run began. See kodo_pipeline.recommend.slot_query.
     """
 
     slot_ms: int = 0
@@ -36,7 +39,7 @@ class LaneUse:
 @dataclass(frozen=True, slots=True)
 class TenantUse:
     """Slot use of one tenant in one window, summed over all lanes; fields as in LaneUse. `levels`: levels in which
-    handlers ran for the tenant.
+    handlers ran for the tenant, or that have messages of `started`.
     """
 
     slot_ms: int = 0
@@ -71,7 +74,7 @@ class SlotWindow:
         return sum(one.offered_ms for lane, one in self.lanes.items() if chosen(lane)) / width / max(1, self.workers)
 
     def waits(self, chosen: Chosen = lambda _: True) -> tuple[int, int]:
-        """(number of runs started, number of these that began late), summed over the chosen lanes."""
+        """Returns (`started`, `late`) as in LaneUse, summed over the chosen lanes."""
         some = [one for lane, one in self.lanes.items() if chosen(lane)]
         return sum(one.started for one in some), sum(one.late for one in some)
 
@@ -104,15 +107,17 @@ class SubscriptionSlots:
         return one.workers > 0 and one.busy(self.width) >= min(FULL * self.total, self.total - 1)
 
     def late(self, windows: Iterable[SlotWindow], chosen: Chosen) -> float | None:
-        """Share of the runs of the chosen lanes that began later than the goal, 0 to 1; None if none began."""
+        """Share of `late` in `started` (see LaneUse) of the chosen lanes, summed over `windows`, 0 to 1: a late message
+        counts in each window in which it waited beyond its goal. None if nothing counts as `started`.
+        """
         counts = [one.waits(chosen) for one in windows]
         started = sum(count for count, _ in counts)
         return sum(late for _, late in counts) / started if started else None
 
 
 def is_harmed(one: SlotWindow, chosen: Chosen) -> bool:
-    """True if too many runs of the chosen lanes began late in this window: more than 5 % (LATE) waited longer than the
-    goal. False if fewer than 20 runs (JUDGED) began.
+    """True if too many messages of the chosen lanes were late in this window: more than 5 % (LATE) of `started` (see
+    LaneUse) waited longer than their goal. False if `started` is less than 20 (JUDGED).
     """
     started, late = one.waits(chosen)
     return started >= JUDGED and late > LATE * started

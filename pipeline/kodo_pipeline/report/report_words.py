@@ -127,8 +127,8 @@ def slow(document: ReportDocument) -> str:
 
 
 def failing(document: ReportDocument) -> str:
-    """Headline about failed handler runs, with the most frequent cause and its share in percent. "Nothing failed" if no
-    run failed.
+    """Headline about the runs of handlers that failed: their number, the most frequent cause, and its share in percent
+    if there are other causes. The headline is "Nothing failed" if none failed.
     """
     found = causes(document)
     total = sum(number for _, number in found)

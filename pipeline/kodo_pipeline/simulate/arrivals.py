@@ -2,9 +2,9 @@
 waited already, and the outcomes that workers recorded for each.
 
 Audit records do not have single runs of handlers, only the outcome of a message in its lane. So each message gets a
-text with one letter per lane in which a handler ran, which says how that ended
-(kodo_consumer.simulation.simulation.SimulatedArrival). A lane that a message left only because of a limit, a route or
-isolation has no letter.
+text with one letter for each stay in a lane in which a handler ran, which says how the stay ended
+(kodo_consumer.simulation.simulation.SimulatedArrival). A stay that ended only because of a limit, a route or isolation
+has no letter.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def arrivals(
 
     `properties`: names of the message properties to keep. `at_ms`: publish time; `took_ms`: time until the message was
     done, null without a record; `moves`: number of moves to another lane, or to the dead letters, by the subscription;
-    `outcomes`: one letter per lane in which a handler ran: d (done or discarded), k (dead), f (failed), p (pending), b
-    (blocking).
+    `outcomes`: one letter for each stay in a lane in which a handler ran: d (done or discarded), k (dead), f (failed),
+    p (pending), b (blocking).
     """
     reader = F.col("for_subscription")
     sent = events.where(

@@ -28,8 +28,9 @@ ReadableContent = tuple[dict[str, str], str | None, str | None]
 
 @dataclass(frozen=True, slots=True)
 class NoMessage:
-    """Placeholder for an entry of which the client library returns no message; it has the methods of the library's
-    messages that `Columns` calls. `published`: publish time of a readable message next to it, in ms since the epoch.
+    """Takes the place of a message in `Columns`, for an entry of which the client library returns none. It has those
+    methods of the library's messages that `Columns` calls. `published`: publish time of a readable message next to it,
+    in ms since the epoch.
     """
 
     published: int

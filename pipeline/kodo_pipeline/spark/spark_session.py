@@ -112,11 +112,11 @@ the system ends it when memory runs out, and dmesg tells: take less with --conf 
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """Settings of a Spark session. `master`: Spark's address of a cluster, or `local[n]`, None: that of `spark-submit`,
-    else every core of this machine. `extra`: settings of the user, which have precedence over ours. `submitted`:
-    `spark-submit` started this process and has already configured the context. `light`: for little work, in a session
-    of our own on this machine (kodo_pipeline.landing.landing_store.Landing.is_small). `environ`: environment variables,
-    among them the address and keys of an object store.
+    """Settings of a Spark session. `master`: address of a Spark cluster, or `local[n]` for n cores of this machine;
+    None: the master that `spark-submit` was given, else all cores of this machine. `extra`: settings of the user, which
+    have precedence over ours. `submitted`: `spark-submit` started this process, and has already configured the context.
+    `light`: the work is little (kodo_pipeline.landing.landing_store.Landing.is_small); this counts only in a context of
+    our own on this machine. `environ`: environment variables, among them the address and keys of an object store.
     """
 
     master: str | None = None

@@ -70,11 +70,11 @@ class RemovalBounds:
     ends: Mapping[tuple[str, int], Place]
 
     def has_judged(self, file: DataFile) -> bool:
-        """True if all rows of the file were judged."""
+        """True if the last audit judged all rows of the file, and they were counted: its batch is not after `batch`."""
         return file.batch <= self.batch
 
     def may_touch(self, file: DataFile) -> bool:
-        """False if certainly no row of the file can be removed: the file is too young, or not judged."""
+        """False if certainly no row of the file can be removed: the file is too young, or not judged and counted."""
         return self.has_judged(file) and (file.since is None or file.since < self.before)
 
 

@@ -67,6 +67,16 @@ def test_killed_is_told_from_died(folder):
     assert cluster_nodes.state(folder) is NodeState.KILLED
 
 
+def test_a_pause_ends_with_its_process(folder, tmp_path):
+    assert cluster_nodes.pause(folder)
+    assert cluster_nodes.kill(folder)
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    next_one = process.start_detached(command, folder=tmp_path, output=tmp_path / "out", environ={"PATH": "/usr/bin"})
+    cluster_nodes.write_process(folder, next_one)
+    assert cluster_nodes.resume(folder) == 0.0
+    assert cluster_nodes.kill(folder)
+
+
 def test_died(folder):
     known = cluster_nodes.process_of(folder)
     assert known is not None

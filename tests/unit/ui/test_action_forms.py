@@ -72,6 +72,7 @@ def test_dead_letters_are_recalled_and_discarded_by_these_commands() -> None:
 
 
 def test_waiting_messages_have_these_commands() -> None:
+    assert "--again" not in letters(again="yes").commands(WORDS, RETRYING, ())[0]
     plan, apply = letters(action="discard").commands(WORDS, RETRYING, ())
     assert "kodoctl waiting plan topologies/trade.yaml --topic orders --subscription billing" in plan
     assert "--lane L1/retrying --action discard --where true --out waiting.json" in plan

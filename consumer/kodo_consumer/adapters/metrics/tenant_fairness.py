@@ -215,7 +215,7 @@ class TenantWatch:
 
 
 def label(tenant: str) -> str:
-    """Value of a label for a tenant: its name, cut to MAX_LABEL (100) characters."""
+    """Value of a label for a tenant: its name; of more than MAX_LABEL (100) characters the first 99, and `…`."""
     return tenant if len(tenant) <= MAX_LABEL else f"{tenant[: MAX_LABEL - 1]}…"
 
 

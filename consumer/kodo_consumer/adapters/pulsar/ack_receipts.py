@@ -48,8 +48,9 @@ def check_receipts() -> None:
 
 
 def with_receipts(client: Any) -> Any:
-    """Returns a view of a pulsar.Client whose consumers get a result for each acknowledgement. Raises ClusterError
-    (K772) if the installed client library cannot confirm acknowledgements.
+    """Returns a view of a pulsar.Client: consumers that it subscribes to one topic (no list or pattern) get a result
+    for each acknowledgement. Raises ClusterError (K772) if the installed client library cannot confirm
+    acknowledgements.
     """
     view = pulsar.Client.__new__(pulsar.Client)
     vars(view).update(vars(client), _client=_ReceiptClient(client._client))  # noqa: SLF001  # the binding's own
@@ -66,7 +67,9 @@ def acknowledge_list(consumer: Any, tokens: Sequence[object], on_result: Callabl
 
 
 class _ReceiptClient:
-    """The binding's client, with the option set in each configuration that it subscribes with."""
+    """The binding's client, with the option set in each configuration with which it subscribes to one topic (no list or
+    pattern).
+    """
 
     def __init__(self, client: Any) -> None:
         self._client, self._enable = client, _receipts().enable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,8 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from kodo_consumer.runtime.threads import Broke, begin
 
 if TYPE_CHECKING:
-    import threading
-
     from kodo_fast import NativeBorder
     from kodo_fast._native import Sender
 
@@ -80,19 +79,21 @@ class AckResults:
         has_results = border is not None and hasattr(border.reader, "acknowledge_with")  # not in earlier releases
         self.native: Sender | None = border.sender() if border is not None and has_results else None
         self._sinks: list[LaneSink] = []
+        self._adding = threading.Lock()
         self._broke, self._over = broke, False
         self._threads: list[threading.Thread] = []
 
     def add(self, sink: LaneSink) -> int:
         """Adds a sink, which gets results from now on, on a thread of this object. Returns its number."""
-        self._sinks.append(sink)
-        if not self._threads:
-            sources: list[_Source] = [self.binding, *([self.native] if self.native is not None else [])]
-            self._threads = [
-                begin(partial(self._serve, source), "kodo-acks", self._broke, over=lambda: self._over)
-                for source in sources
-            ]
-        return len(self._sinks) - 1
+        with self._adding:  # lanes open more consumers on threads of their own
+            self._sinks.append(sink)
+            if not self._threads:
+                sources: list[_Source] = [self.binding, *([self.native] if self.native is not None else [])]
+                self._threads = [
+                    begin(partial(self._serve, source), "kodo-acks", self._broke, over=lambda: self._over)
+                    for source in sources
+                ]
+            return len(self._sinks) - 1
 
     def close(self) -> None:
         """Hands over the results that are there, and ends the threads; waits 2 s at most for each."""

@@ -194,9 +194,10 @@ class Subscriber:
             self.results.close()
 
     def subscribe(self, request: LaneRequest) -> ClientConsumer:
-        """A new consumer of a partition; a subscription that does not exist begins with the earliest message. A lane
-        with schemas is read by the binding. Blocks until the broker answers. Raises pulsar.PulsarException, and
-        ClusterError if it is to confirm acknowledgements and cannot.
+        """Subscribes to a partition, and returns the consumer. A subscription that does not exist is created, and
+        begins with the earliest message. A lane with schemas is read by the client's own binding, also if there is a
+        native border. Blocks until the broker answers. Raises pulsar.PulsarException; ClusterError if acknowledgements
+        are to be confirmed and the client library cannot confirm them.
         """
         client = with_receipts(self._client) if request.confirms else self._client
         consumer = client.subscribe(

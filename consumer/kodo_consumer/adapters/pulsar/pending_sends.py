@@ -144,7 +144,7 @@ class PendingSends:
     def lost(self, ticket: int, reason: str) -> None:
         """Takes a message back that the client library gave up: the next `look` lets it wait here if the breaker is
         open and the message's time (about 60 s) is not over, else answers it as unconfirmed. A message that this object
-        does not know is answered so at once.
+        does not know is answered so by this call, on the calling thread.
         """
         sent = next((of_one[ticket] for of_one in list(self._sent.values()) if ticket in of_one), None)
         if sent is None:

@@ -77,11 +77,11 @@ class PulsarPublisher:
         self._producers.send(messages)
 
     def renew(self) -> None:
-        """Starts afresh with a new client; returns at once, but for a request to the issuer if a new token is due.
-        Messages that have no receipt yet are dropped and get none: the caller publishes them again. The new client
-        sends nothing until the old one is closed, because the old one might send it as well, or for about 5 s if that
-        does not close. The new client then sends one message to each partition, and others when that one is stored,
-        because the fault may be the broker's. Raises ClusterError if `connect` does.
+        """Starts afresh with a new client; returns at once. Messages that have no receipt yet are dropped and get none:
+        the caller publishes them again. The new client sends nothing until the old one is closed, because the old one
+        might send it as well, or for about 5 s if that does not close. The new client then sends one message to each
+        partition, and others when that one is stored, because the fault may be the broker's. Raises ClusterError if
+        `connect` does.
         """
         self._producers = self._new_producers(before=self._producers.abandon)
 

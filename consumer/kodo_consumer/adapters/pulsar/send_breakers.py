@@ -100,8 +100,8 @@ class SendBreaker:
         self._try_at = self._third_at = now
 
     def not_tried(self, now: float) -> None:
-        """Ends a trial whose message was not sent at all: the next trial is in a second, because no copy can have been
-        stored.
+        """Ends a trial whose message could not be sent. No copy of it can have been stored, so the next trial is
+        allowed in a second, without a longer pause.
         """
         self.trial = None
         self._try_at = self._third_at = now + _FIRST_PAUSE

@@ -326,7 +326,8 @@ class SqlStore:
         return counts[0] or 0, counts[1] or 0
 
     def interrupt(self) -> None:
-        """Ends the calls of other threads that are under way, whether they hang or not: they raise StoreDownError. It
+        """Interrupts the transactions of other threads that are under way, whether they hang or not. A call then raises
+        StoreDownError, unless it is repeated once on a new connection: `exchange` and `grant` on PostgreSQL are. It
         shuts PostgreSQL's connection down, because a frozen server answers no cancel request. Never raises.
         """
         for connection in list(self._busy):

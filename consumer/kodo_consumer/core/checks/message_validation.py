@@ -367,8 +367,8 @@ class MessageValidator:
         return texts
 
     def check_added(self, properties: Mapping[str, Any]) -> Mapping[str, str]:
-        """Returns properties that are added to a checked message as texts. Raises UsageError as `check_properties`, but
-        for those that are missing.
+        """Checks properties that are added to a message with checked ones, and returns them as texts. Raises UsageError
+        as `check_properties` does, except about missing ones.
         """
         if isinstance(properties, dict):
             for name, value in properties.items():

@@ -134,7 +134,7 @@ class Engine:
         self.handover.on_disconnect(self.lanes[index], partition)
 
     def start_until(self, index: int, moment: float) -> None:
-        """Sets the moment (monotonic seconds; infinite: none) from which on no message of a lane starts."""
+        """Lets messages of a lane (`index`) start only before `moment` (monotonic seconds; infinite: at any time)."""
         queues = self.scheduler.queues
         if queues.starts_until[index] <= self._clock.now():
             queues.version += 1  # its messages may start again

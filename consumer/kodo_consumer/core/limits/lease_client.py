@@ -235,8 +235,8 @@ class TokenLimiter(LeasedLimiter):
         return super().free(now) if self._leases.down else self._pool.first(now) <= now
 
     def room(self, now: float) -> int:
-        """Number of waiters that may try now, one for each usable token and at least 1. While the store is down: as in
-        the other base class.
+        """Number of waiters that may try now, if the limiter is free: one for each usable token, at least 1. While the
+        store is down: 1.
         """
         return super().room(now) if self._leases.down else self._pool.usable(now)
 

@@ -235,7 +235,9 @@ class LeasedCap(LeasedLimiter, ConcurrencyLimiter):
         return now if self.running < self._permits and now < self._valid else NEVER
 
     def room(self, now: float) -> int:
-        """Number of waiters that may try now, one for each free permit and at least 1; 1 while the store is down."""
+        """Number of waiters that may try now, if the limiter is free: one for each free permit, at least 1. While the
+        store is down: 1.
+        """
         return super().room(now) if self._leases.down else max(1, self._permits - self.running)
 
     def start(self, now: float) -> None:

@@ -20,7 +20,9 @@ EMPTY: Final[Any] = ()
 
 
 def enqueue(queue: deque[T], one: T) -> deque[T]:
-    """Appends to the queue and returns it; EMPTY is replaced by a new queue, so the caller has to keep the result."""
+    """Appends to the queue and returns it. An empty queue is replaced by a new one, so the caller has to keep the
+    result.
+    """
     queue = queue or deque()
     queue.append(one)
     return queue

@@ -22,8 +22,8 @@ _MAX_TRIES: Final = 64  # messages turned back in one call before others get a w
 
 class TurnQueues:
     """The queues of all lanes. `version` grows whenever there may be more to take. `quick`, `slow`: turns of the lanes
-    that have messages of quick, and of slow tenants. `starts_until`: monotonic seconds, by lane, from which on none of
-    its messages starts; infinite: no such moment.
+    that have messages of quick, and of slow tenants. `starts_until`: by lane, the time (monotonic seconds) before which
+    its messages have to start; infinite: at any time.
     """
 
     def __init__(self, policy: Policy, lanes: list[LaneState]) -> None:

@@ -190,8 +190,9 @@ class ActivePartitions:
         return Change(lost, gained, ready, anew, untold)
 
     def on_disconnect(self, partition: str | None) -> None:
-        """Drops the kept messages of one partition, or of all (None), which now connects anew: the broker sends them
-        again. Ends that it is to be read anew. If leftovers of it were to come out, its hand-over begins again.
+        """Notes that one partition, or each one (None), connects anew, so that the broker sends its unacknowledged
+        messages again: its kept messages are dropped, it need not be read anew any more, and no leftovers of it come
+        out. If leftovers were to come out, its hand-over begins again.
         """
         for number, one in self._partitions.items():
             if partition in (None, number):

@@ -175,8 +175,8 @@ class InFlight:
         self.has_reservation = False
 
     def park(self) -> None:
-        """Sets the stage to UNDELIVERABLE (from PUBLISHING only, see `enter`), and drops all data but those that
-        identify and acknowledge the message: the broker has the rest.
+        """Sets the stage to UNDELIVERABLE (from PUBLISHING only, see `enter`), and drops all data (payload, properties,
+        key and tenant too) but those that identify and acknowledge the message: the broker has the rest.
         """
         self.enter(Stage.UNDELIVERABLE)
         self.delivery = self.delivery._replace(payload=None, properties={}, key="", ordering_key="", broken="")
@@ -245,10 +245,11 @@ class LaneState:
         self.counted[key] += 1
 
     def entry(self, key: Hashable, now: float) -> BatchEntry:
-        """Returns the record of the entry of a received message: the existing one while one of its messages is in
-        flight, and for a minute after its last acknowledgement (perhaps for less if more than 10,000 entries end
-        meanwhile); else a new one, which the lane keeps only when `LookaheadBudget.add` counts a message of it. A copy
-        that comes after that minute was sent because somebody rewound the subscription. `now`: monotonic seconds.
+        """Returns the record of the entry to which a received message belongs. A record is used again while a message
+        of the entry is in flight, and for a minute after the last acknowledgement (perhaps for less if more than 10,000
+        entries end meanwhile). Else the record is new, and the lane keeps it only when `LookaheadBudget.add` counts a
+        message of it. So a copy that comes after that minute counts as a new message: somebody rewound the
+        subscription. `now`: monotonic seconds.
         """
         entry = self.active_entries.get(key)
         if entry is None:

@@ -85,8 +85,9 @@ class LookaheadBudget:
         self._give_back(in_flight)
 
     def park(self, in_flight: InFlight) -> None:
-        """Parks a message that nobody will ever handle: it stays in its entry, unacknowledged, its payload is dropped,
-        and the budget shrinks by one message.
+        """Parks a message that nobody will ever handle: it stays in its entry, unacknowledged, and the budget shrinks
+        by one message. Drops all its data (payload, properties, key and tenant too) but those that identify and
+        acknowledge it, so the caller has to use them before. Its stage must be PUBLISHING (see `InFlight.enter`).
         """
         self._give_back(in_flight)
         in_flight.park()

@@ -55,7 +55,7 @@ class LaneRequest:
     """A topic to read. `queue`: messages the client may have ready, over all partitions; `batch` and `batch_bytes`:
     most handed over at once. `schemas`: prefix of schema versions (`L1`) that deliveries name; empty: they name none.
     `shares`: an exclusive reader may have the topic for a while; the lane is read once it leaves. `records`: messages
-    are acknowledged only after their audit records are stored, which the broker shows with the consumers.
+    are acknowledged only after their audit records are stored; the metadata of its consumers on the broker says so.
 
     `confirms`: acknowledgements have tickets, and their results come to `LaneSink.on_acknowledged`.
 
@@ -111,8 +111,8 @@ class ClaimSink(LaneSink, Protocol):
     """
 
     def start_until(self, moment: float) -> None:
-        """Sets the moment, in seconds of the monotonic clock, from which on no message of the lane starts: others may
-        have it then. Without a call messages may start at any time.
+        """Lets messages of the lane start only before a moment, in seconds of the monotonic clock: others may have them
+        then. Without a call they may start at any time.
         """
 
     def withdraw(self, tokens: Collection[object]) -> Sequence[object]:

@@ -256,9 +256,10 @@ class Unavailable(HandlerSignal):
 
 
 def exception_for(outcome: Outcome) -> HandlerSignal:
-    """Exception that stands for the outcome of a handler in another process, for the code around it: the handler's
-    request as an exception of its class; HandlerFailedError with the reason for a failure, and with the name of the
-    outcome's class for any other outcome.
+    """Makes the exception that code around a handler gets for the outcome of the handler in another process. For a
+    request (such as RetryAsked) it is the exception by which a handler makes the request (Retry); for a failure it is
+    HandlerFailedError with the reason, and for any other outcome HandlerFailedError with the name of the outcome's
+    class.
     """
     match outcome:
         case RetryAsked(after, reason, code):

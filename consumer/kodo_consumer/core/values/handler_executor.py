@@ -47,7 +47,7 @@ class HandlerExecutor(Protocol):
     def time_out(self, message: Message) -> None:
         """Frees the slot of a message whose handler took too long; its later outcome does not count. A handler in a
         thread runs on, one of an event loop is cancelled. A pool of processes times handlers out, and kills their
-        processes, by itself.
+        processes, by itself. If too many threads hang, or the event loop does, the executor calls `WorkSource.fail`.
         """
 
     def stop(self) -> None:

@@ -84,8 +84,8 @@ class Store(Protocol):
         """Deletes the marks and signs of life of this run, because the worker ends."""
 
     def interrupt(self) -> None:
-        """Ends the calls of other threads that are under way, if the implementation can hang: they raise
-        StoreDownError.
+        """Interrupts the calls of other threads that are under way, if the implementation can hang. A call then raises
+        StoreDownError, unless the implementation repeats it on a new connection.
         """
 
     def close(self) -> None:

@@ -92,7 +92,9 @@ class HandlerCalls:
     # ---- WorkSource, of the pool
 
     def next_batch(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
-        """Answers the calls of ended messages, and returns at most `most` messages to handle. See WorkSource."""
+        """Ends the calls of the messages in `ended` with their outcomes, and returns at most `most` messages to handle.
+        See WorkSource.
+        """
         with self._lock:
             for message, outcome in ended:
                 call = self._open.pop(message)
@@ -101,7 +103,9 @@ class HandlerCalls:
             return [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
 
     def next(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
-        """Answers the call of a finished message, and returns the next one; None: there is none. See WorkSource."""
+        """Ends the call of the message `finished` with its outcome, and returns the next message to handle; None: none
+        waits. See WorkSource.
+        """
         ended = [(finished, outcome)] if finished is not None and outcome is not None else []
         return next(iter(self.next_batch(ended, 1)), None)
 
@@ -143,7 +147,9 @@ class MiddlewareExecutor:
         self._threads.wake()
 
     def time_out(self, message: Message) -> None:
-        """Replaces the thread of a message whose hooks took too long."""
+        """Replaces the thread of a message whose hooks took too long, as `ThreadExecutor.time_out` does, which also
+        fails the worker if too many threads hang.
+        """
         self._threads.time_out(message)
 
     def stop(self) -> None:

@@ -56,7 +56,7 @@ def lanes_of_limits(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
 def lanes_of_slots(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds slots of a state, a level or a lane that workers do not read."""
+    """Finds slots in `concurrency` that are declared for a state, a level or a lane that workers do not read."""
     for expansion, path, ground, subscription in scope.subscriptions():
         there = {
             "states": (State.READY, *defaults.read_states(subscription)),
@@ -125,7 +125,9 @@ def limits_together(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K218", Severity.WARNING, NOTHING)
 def idle_slots(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds slot ranges without a number, and maximums that the total or a maximum around them reaches first."""
+    """Finds slots with neither `min` nor `max`, and maximums without effect, because the total or a maximum around them
+    is reached first.
+    """
     for expansion, path, ground, subscription in scope.subscriptions():
         groups = [one for one in declared_slots(ground, subscription) if one.lanes]
         found = idle(groups, total_slots(subscription) or ADAPTIVE_SLOTS)

@@ -320,6 +320,18 @@ def test_counting_a_backlog_is_a_read_whatever_the_method_and_a_topic_of_that_na
     assert (admin.traffic.reads, admin.traffic.writes) == (1, 2)
 
 
+def test_a_count_whose_connection_breaks_is_no_lost_write() -> None:
+    count = "persistent/t/ns/orders/subscription/billing/analyzeBacklog"
+    with (
+        serving(lambda _: Answer(cut=True)) as server,
+        _admin(server.url, options={"limit": 0.0}) as (admin, _),
+        pytest.raises(ClusterError) as problem,
+    ):
+        admin.call("POST", count, {})
+    assert not isinstance(problem.value, LostReplyError)
+    assert problem.value.diagnostics[0].code == "K514"
+
+
 def test_who_asks_again_soon_anyway_tries_a_read_once() -> None:
     with serving(_after(1, Answer(503), FINE)) as server, _admin(server.url, options={"limit": 0.0}) as (admin, pauses):
         assert admin.call("GET", "tenants").status == 503

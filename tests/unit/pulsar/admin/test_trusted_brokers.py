@@ -326,7 +326,7 @@ def test_a_broker_that_lives_and_hangs_on_one_topic_is_told_from_one_that_is_dea
     """Waiting for another owner of its topics is of no use: it has them until it is restarted."""
     hangs = ReadTimeoutError(HTTPConnectionPool("b1"), "x", "read timed out")
     silence = Silence("http://b1:8080", "http://b2:8080", hangs)
-    found = unreachable(Connection("http://b2:8080"), "GET", READ, silence, {}, 60.0)
+    found = unreachable(Connection("http://b2:8080"), f"GET {READ}", silence, {}, 60.0, reads=True)
     [finding] = found.diagnostics
     assert (finding.code, finding.summary) == ("K514", "a broker does not answer")
     assert "http://b2:8080 answers, and redirected there. That broker takes connections" in finding.detail

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+import pulsar
 import pytest
 
 from kodoctl.errors import ClusterError
@@ -17,9 +18,10 @@ from kodoctl.pulsar.binary.client import BrokerClient
 from kodoctl.pulsar.connection import client_options
 from kodoctl.pulsar.connection.client_options import knock
 from kodoctl.pulsar.connection.connection import Connection, Flags, connect
-from kodoctl.pulsar.connection.credentials import Tls
+from kodoctl.pulsar.connection.credentials import OAuth2, Tls
 from kodoctl.pulsar.connection.peer import WITHIN_S, PortError
-from tests.brokers.authentication import make_certificates
+from kodoctl.pulsar.connection.secret import Secret
+from tests.brokers.authentication import SECRET, issuing, make_certificates
 from tests.services.servers import speaking
 
 PONG = bytes.fromhex("00000009 00000005 0813 9a0100")
@@ -189,3 +191,14 @@ def test_an_admin_address_that_fails_for_another_reason_is_told_as_before(
         admin.call("GET", "clusters")
     assert caught.value.diagnostics[0].code == code
     assert "spoken there" not in caught.value.diagnostics[0].detail
+
+
+def test_a_second_client_of_a_process_waits_for_no_issuer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker makes one while it runs, because sends hang: then the issuer may be away as well."""
+    monkeypatch.setattr(pulsar, "AuthenticationToken", lambda current: current)
+    with issuing(b"k" * 32, expires_in=0.1) as issuer:
+        connection = Connection("http://127.0.0.1:1", oauth2=OAuth2(issuer.url, "client", Secret(SECRET)))
+        first = client_options._authentication(connection)()
+    time.sleep(0.1)
+    current = client_options._authentication(connection)
+    assert current() == first, "the last one, while the issuer is away"

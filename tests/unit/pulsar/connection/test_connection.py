@@ -523,3 +523,14 @@ def test_the_address_of_function_workers_is_of_the_environment_or_the_context(en
         _connect({**environ, "KODOCTL_FUNCTION_WORKER": "nowhere"})
     assert refusal.value.diagnostics[0].code == "K505"
     assert "or 'none'" in refusal.value.diagnostics[0].detail
+
+
+@pytest.mark.parametrize("more", ["", 'current = "dev"\n', '# mine\n\n[contexts.prod]\nadmin_url = "http://p:1"\n'])
+def test_any_context_can_be_removed_the_last_one_too(tmp_path: Path, more: str) -> None:
+    file = tmp_path / "kodoctl.toml"
+    file.write_text(f'{more}\n[contexts.dev]\nadmin_url = "http://a:1"\n', encoding="utf-8")
+    remove_context(file, "dev")
+    assert "dev" not in file.read_text(encoding="utf-8")
+    use_context(file, "prod")
+    write_context(file, "dev", {"admin_url": "http://b:1"})
+    assert "http://b:1" in file.read_text(encoding="utf-8")

@@ -149,3 +149,21 @@ def test_results_that_come_while_others_are_handed_over_at_the_end_are_handed_ov
     gate.set()
     closing.join(20)
     assert (sink.confirmed, problems) == ([1, 2], [])
+
+
+def test_sinks_that_are_added_at_once_have_numbers_of_their_own() -> None:
+    results, found = AckResults(None, lambda _: None), list[int]()
+    start = threading.Barrier(16)
+
+    def add() -> None:
+        start.wait()
+        found.append(results.add(Sink()))
+
+    threads = [threading.Thread(target=add) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    results.close()
+    assert sorted(found) == list(range(16))
+    assert len(results._threads) == 1
