@@ -24,9 +24,9 @@ OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 
 
 @contextmanager
-def _exporter(workspace: Workspace, *arguments: str) -> Iterator[str]:
+def _exporter(workspace: Workspace, *arguments: str, every: int = 1) -> Iterator[str]:
     """One that serves: its address. It ends by SIGTERM, with exit code 0 and not a word of a traceback."""
-    process = workspace.process("exporter", "--port", "0", "--every", "1", *arguments)
+    process = workspace.process("exporter", "--port", "0", "--every", str(every), *arguments)
     assert process.stderr is not None
     said = ""
     while "http://" not in said or "Metrics are on" not in said:
@@ -117,7 +117,7 @@ def test_a_storm_of_scrapes_reads_nothing_from_the_cluster(workspace: Workspace,
     before = len(proxy.requests)
     workspace.run("exporter", "--once")
     reading = len(proxy.requests) - before
-    with _exporter(workspace) as address:
+    with _exporter(workspace, every=3_600) as address:  # however long the scrapes take, no further reading is due
         eventually(lambda: len(_samples(address)) > 10)
         before = len(proxy.requests)
 
@@ -131,7 +131,7 @@ def test_a_storm_of_scrapes_reads_nothing_from_the_cluster(workspace: Workspace,
         for thread in threads:
             thread.join()
         asked = len(proxy.requests) - before
-        assert asked <= 4 * reading, "the first reading may be under way, and one due: 200 scrapes ask for nothing"
+        assert asked <= reading, "the end of the first reading may be under way: 200 scrapes ask for nothing"
 
 
 def test_once_prints_or_writes_and_says_by_its_exit_code_whether_all_was_read(workspace: Workspace) -> None:
