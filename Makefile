@@ -7,6 +7,8 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 2
 # Tests of services wait more than they compute: twice as many at a time, and the folder of Spark beside them from the first moment.
 SERVICES ?= $(shell expr 2 \* $(WORKERS) + 1)
+# Unit tests beside them wait now and then, too; at the end they have the cores alone.
+UNITS ?= $(shell expr $(WORKERS) + 1)
 PULSAR ?= 4.2
 # Modules marked as pure on their first line, or in their package's: every branch of them is tested.
 PURE := $$($(BIN)/python -m tests.architecture.pure_modules)
@@ -80,7 +82,7 @@ test: $(READY) programs style ## The gate, on a real broker: style, types, archi
 	@echo "Unit tests run beside those that wait for a broker; what they print comes at the end"
 	@interpreted="$$($(INTERPRETED))"; export KODO_FAST_CORE=false; \
 	{ { env -u KODO_FAST_CORE nice $(MAKE) --no-print-directory house test-compiled || { echo "make house or make test-compiled failed: its output comes at the end" >&3; false; }; } && \
-	nice $(BRANCHES) --timeout 1200 -n $(WORKERS) -m "$$interpreted" --junitxml=$(COSTS)/unit.xml $(MEASURED); } 3>&1 >$(COSTS)/unit.log 2>&1 & unit=$$!; \
+	nice $(BRANCHES) --timeout 1200 -n $(UNITS) -m "$$interpreted" --junitxml=$(COSTS)/unit.xml $(MEASURED); } 3>&1 >$(COSTS)/unit.log 2>&1 & unit=$$!; \
 	$(PYTEST) -n $(SERVICES) -m "not full" --junitxml=$(COSTS)/services.xml $(BESIDE); services=$$?; \
 	wait $$unit; unit=$$?; cat $(COSTS)/unit.log; exit $$((services | unit))
 	$(BIN)/python -m tests.architecture.missing_branches $(COSTS)/branches.json
