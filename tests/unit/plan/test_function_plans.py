@@ -442,6 +442,9 @@ def test_an_import_lists_functions_and_what_reads_for_them() -> None:
     assert "its package is builtin://enrich: declare it under `functions`, and --adopt it" in left_out[ENRICH.address]
     assert "Pulsar does not show its package: declare it under `sinks`" in left_out["sink.acme/ns/theirs"]
     assert left_out[f"subscription.{orders}/{ENRICH.subscription}"] == f"{ENRICH.address} reads by it"
+    by_pattern = replace(ENRICH, inputs=frozenset({PATTERN}), pattern=PATTERN)
+    left_out = dict(import_namespace(live([*objects[:3], LiveObject(by_pattern)], {}), HERE, "trade").left_out)
+    assert left_out[f"subscription.{orders}/{ENRICH.subscription}"] == f"{ENRICH.address} reads by it"
     unread = replace(live(objects[:2], {}), unread_functions={f"function.{HERE}": "no right"})
     assert dict(import_namespace(unread, HERE, "trade").left_out) == {
         f"function.{HERE}": "they cannot be read: no right"

@@ -309,7 +309,8 @@ def test_what_a_rate_promised_before_it_was_changed_is_void() -> None:
 
 
 def test_a_limiter_that_is_not_active_has_its_part_as_well_while_the_store_is_down() -> None:
-    desk, limiter = _rate()
+    desk = Desk(RATE, Concurrency(None, 4, shared=False))  # the second one is each worker's own
+    limiter = next(one for one in desk.limiters if isinstance(one, LeasedRate))
     assert desk.leases.active == {}
     desk.leases.fall_back(0.0)
     assert (limiter.interval, limiter.burst) == (0.2, 10)
