@@ -257,6 +257,11 @@ def test_an_import_is_adopted_unchanged_and_one_home_owns_it(estate: Workspace) 
     declare(estate)
     estate.apply()
     place = f"{estate.tenant}/estate"
+    mine = estate.folder / "mine.yaml"
+    mine.write_text("mine", encoding="utf-8")
+    assert "K021" in estate.run("import", place, "--platform", "--out", str(mine), code=64).err
+    assert mine.read_text(encoding="utf-8") == "mine"
+    mine.unlink()
     text = estate.run("import", place, "--platform").out
     assert f"#   tenant.{estate.tenant}-shop: the topology platform in {place} owns it" in text
     other = ALL.replace("$tenant", estate.tenant).splitlines()[:2]
