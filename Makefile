@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 2
 # Tests of services wait more than they compute: twice as many at a time, and the folder of Spark beside them from the first moment.
 SERVICES ?= $(shell expr 2 \* $(WORKERS) + 1)
-# Unit tests beside them wait now and then, too; at the end they have the cores alone.
+# Unit tests end last, alone on the cores: one process more, because two that wait would leave a core without work.
 UNITS ?= $(shell expr $(WORKERS) + 1)
 PULSAR ?= 4.2
 # Modules marked as pure on their first line, or in their package's: every branch of them is tested.

@@ -7,7 +7,7 @@ come last and in reverse. Objects that are only forgotten come first, because on
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from graphlib import TopologicalSorter
@@ -208,7 +208,7 @@ def _after_topics(
             for topic in topics.get(name, []):
                 yield topic, step
         case FunctionResource() as function:
-            for name in _used(function, topics):
+            for name in function.topics_among(topics):
                 for topic in topics.get(name, []):
                     yield topic, step
         case TopicResource(name=name) if isinstance(step.change, Update):
@@ -224,12 +224,6 @@ def _after_topics(
             pass
 
 
-def _used(function: FunctionResource, topics: Collection[TopicName]) -> Collection[TopicName]:
-    """The topics that a function names, and those of `topics` that its pattern matches."""
-    matched = filter(function.may_match, topics) if function.pattern else ()
-    return {*function.topics, *matched}
-
-
 def _deleting(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
     resources = [(step, resource_of(step.change)) for step in steps]
     topics = {resource.name: step for step, resource in resources if isinstance(resource, TopicResource)}
@@ -241,7 +235,7 @@ def _deleting(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
             case SubscriptionResource(topic=name) | GrantResource(target=TopicName() as name) if name in topics:
                 yield topics[name], step  # it goes with its topic: done when that is done
             case FunctionResource() as function:  # first: it needs its topics, and it is connected to them
-                yield from ((step, topics[name]) for name in _used(function, topics) if name in topics)
+                yield from ((step, topics[name]) for name in function.topics_among(topics) if name in topics)
                 if function.package in packages:
                     yield step, packages[function.package]
             case _ if isinstance(resource, PlatformResource):

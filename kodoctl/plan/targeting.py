@@ -33,8 +33,8 @@ from kodoctl.topology.resources import (
 from kodoctl.topology.target_flags import TargetFlags, fits
 
 if TYPE_CHECKING:
-    from kodoctl.plan.inventory import Desired
-    from kodoctl.pulsar.values.live_objects import Live
+    from kodoctl.plan.inventory import Desired, DesiredObject
+    from kodoctl.pulsar.values.live_objects import Live, LiveObject
     from kodoctl.topology.model.policies import PolicyValue
 
 _PAIR: Final = ("retention", "backlog_quota")  # a topic's value of one is checked against the namespace's of the other
@@ -220,12 +220,8 @@ class _Needs:
                 yield from self._if_absent(f"namespace.{function.namespace}")
                 if (package := f"package.{function.package}") in self._desired.objects:
                     yield from self._if_absent(package)
-                for name in function.topics:
+                for name in function.topics_among(_topics(self._desired.objects)):
                     yield from self._topic(name)
-                if function.pattern:
-                    for one in self._desired.objects.values():
-                        if isinstance(one.resource, TopicResource) and function.may_match(one.resource.name):
-                            yield from self._topic(one.resource.name)
             case PackageResource(namespace=namespace):
                 yield from self._if_absent(f"namespace.{namespace}")
             case None if address.startswith("topic."):
@@ -274,13 +270,13 @@ class _Needs:
                 found.setdefault(topic_of_address(address), []).append(address)
             live = self._live.objects.get(address)
             if live is not None and isinstance(function := live.resource, FunctionResource):
-                for topic in function.topics:
+                for topic in function.topics_among(_topics(self._live.objects)):
                     found.setdefault(topic.full, []).append(address)
-                if function.pattern:
-                    for one in self._live.objects.values():
-                        if isinstance(one.resource, TopicResource) and function.may_match(one.resource.name):
-                            found.setdefault(one.resource.name.full, []).append(address)
         return found
+
+
+def _topics(objects: Mapping[Address, DesiredObject] | Mapping[Address, LiveObject]) -> Iterator[TopicName]:
+    return (one.resource.name for one in objects.values() if isinstance(one.resource, TopicResource))
 
 
 def _differs(before: Mapping[str, PolicyValue | None], after: Mapping[str, PolicyValue | None]) -> bool:

@@ -305,6 +305,10 @@ class FunctionResource:
         pattern = self.pattern.removeprefix(_DOMAIN)
         return bool(pattern) and may_match(pattern, topic.full.removeprefix(_DOMAIN))
 
+    def topics_among(self, known: Iterable[TopicName]) -> list[TopicName]:
+        """Returns the topics that the function names, and those of `known` that its pattern may match, sorted."""
+        return sorted({*self.topics, *(filter(self.may_match, known) if self.pattern else ())})
+
     def may_read_by(self, subscription: SubscriptionResource) -> bool:
         """True if the function reads by the subscription, whose topic it names or its pattern may match."""
         topic = subscription.topic

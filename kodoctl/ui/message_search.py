@@ -140,7 +140,8 @@ class SearchText:
             condition = parse(wanted, now)
         except ConditionError as problem:
             if set(wanted) & set("=<>"):  # a field's name is no value to search for in its place
-                return cls(wanted, None, problem.diagnostics, value * any(map(str.isdigit, value)), name)
+                has_digit = any(map(str.isdigit, value))
+                return cls(wanted, None, problem.diagnostics, value if has_digit else "", name)
             return cls(wanted, None, (), value, name)
         return cls(wanted, condition) if references(condition.root) else cls(wanted, None, (), value, name)
 

@@ -132,8 +132,8 @@ def taken_subscriptions(desired: Desired, live: Live, changes: Iterable[Change])
         if not isinstance(change, Delete) or not isinstance(function := change.before, FunctionResource):
             continue
         facts = live.objects[change.address].facts
-        taken = sorted(readers.keys() & set(function.subscriptions))
-        taken += sorted(address for address, one in subscriptions.items() if function.may_read_by(one))
+        read = {address for address, one in subscriptions.items() if function.may_read_by(one)}
+        taken = sorted(read | readers.keys() & set(function.subscriptions))
         if isinstance(facts, FunctionFacts) and facts.cleans_up and taken:
             detail = (
                 f"{change.address}: Pulsar deletes {taken[0]} with it, which the files declare for {readers[taken[0]]}:"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import KodoctlError
@@ -230,13 +229,9 @@ def _functions(live: Live, namespace: NamespaceName) -> dict[str, str]:
 def _read_by_functions(live: Live) -> Iterator[tuple[Address, str]]:
     for found in live.objects.values():
         if isinstance(function := found.resource, FunctionResource):
-            matched = (
-                address
-                for address, one in live.objects.items()
-                if isinstance(one.resource, SubscriptionResource) and function.may_read_by(one.resource)
-            )
-            for address in chain(function.subscriptions, matched if function.pattern else ()):
-                yield address, f"{function.address} reads by it"
+            for address, one in live.objects.items():
+                if isinstance(one.resource, SubscriptionResource) and function.may_read_by(one.resource):
+                    yield address, f"{function.address} reads by it"
 
 
 def _why_not_role(role: str) -> str | None:

@@ -174,7 +174,7 @@ class HttpAdmin:
                     failed[address] = silence
                 if not self._goes_on(request, silence, failed, wait):
                     raise unreachable(
-                        self._connection, f"{request}", silence, failed, wait.seconds, reads=request.reads
+                        self._connection, str(request), silence, failed, wait.seconds, reads=request.reads
                     ) from None
             except CircularRedirectError as problem:
                 if not wait.again(str(problem)):

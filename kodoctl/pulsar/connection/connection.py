@@ -338,8 +338,8 @@ def _write(file: Path, document: tomlkit.TOMLDocument) -> None:
     writes a new table between dotted keys.
     """
     text = tomlkit.dumps(document)
-    nothing: dict[str, Any] = {"contexts": {}}  # what tomlkit writes of no context is no text
-    if {**nothing, **tomllib.loads(text)} != {**nothing, **document.unwrap()}:
+    empty: dict[str, Any] = {"contexts": {}}  # tomlkit writes no text for an empty table of contexts
+    if empty | tomllib.loads(text) != empty | document.unwrap():
         detail = "it cannot be changed here: begin each context with a line [contexts.NAME] instead of dotted keys"
         raise KodoctlError(error("K502", "cannot read configuration", detail, Where(str(file))))
     file.parent.mkdir(parents=True, exist_ok=True)

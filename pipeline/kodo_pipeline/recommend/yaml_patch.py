@@ -140,8 +140,10 @@ class Text:
     def result(self) -> str:
         """Returns the text with every recorded edit made."""
         text = self.text
-        order = sorted(enumerate(self.edits), key=lambda one: (one[1].start, one[1].end, one[0]), reverse=True)
-        for _, one in order:  # of two texts for one place the first recorded one comes first
+        ordered = sorted(
+            self.edits, key=lambda one: (one.start, one.end)
+        )  # stable: texts for one place keep their order
+        for one in reversed(ordered):
             text = text[: one.start] + one.text + text[one.end :]
         return text
 

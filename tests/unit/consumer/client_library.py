@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pulsar
+from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
+from kodo_consumer.core.values.broker import Receipt
+from kodo_consumer.core.values.envelope import Outgoing
 
 from tests.services.polling import eventually
 
@@ -94,3 +97,27 @@ class Client:
 
     def shutdown(self) -> None:
         self.closed.set()
+
+
+class SlowReceiver:
+    """The application's side of a publisher: it takes the first receipt, and is busy with it until the end has begun."""
+
+    def __init__(self) -> None:
+        self.tickets: list[int] = []
+        self._free = threading.Event()
+
+    def __call__(self, receipts: Sequence[tuple[int, Receipt]]) -> None:
+        self.tickets.extend(ticket for ticket, _ in receipts)
+        self._free.wait(20)
+
+    def close_meanwhile(self, publisher: PulsarPublisher, is_second_sent: Callable[[], bool]) -> None:
+        """Publishes two messages; closes the publisher while the first receipt is handed over."""
+        publisher.publish([(1, Outgoing("t", b"1", {}))])
+        eventually(lambda: self.tickets == [1])
+        publisher.publish([(2, Outgoing("t", b"2", {}))])
+        eventually(is_second_sent)
+        closing = threading.Thread(target=publisher.close)
+        closing.start()
+        eventually(lambda: publisher._over)
+        self._free.set()
+        closing.join(20)

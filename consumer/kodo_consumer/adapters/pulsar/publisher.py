@@ -56,10 +56,11 @@ class PulsarPublisher:
         try:
             for topic in topics:
                 self._open(topic)
-        except BaseException as problem:
+        except pulsar.PulsarException as problem:
             self._producers.close()
-            if isinstance(problem, pulsar.PulsarException):
-                raise cannot_publish(topic, problem) from None
+            raise cannot_publish(topic, problem) from None
+        except BaseException:  # a client that is left open can end the process
+            self._producers.close()
             raise
         self._thread = begin(self._hand_over, "kodo-receipts", on_broken, over=lambda: self._over)
 

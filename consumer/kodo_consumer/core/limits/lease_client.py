@@ -125,10 +125,8 @@ class LeasedLimiter(Limiter):
         """Voids its leases, because the store cannot be reached."""
 
     @abstractmethod
-    def apply_limit(self, wanted: Limiter, now: float | None) -> None:
-        """Takes terms and sizes over from `wanted`, of its kind. `now` (monotonic seconds): the limit itself has
-        changed, and deferred promises are void; None: only the number of workers has, and promises stay.
-        """
+    def apply_limit(self, wanted: Limiter) -> None:
+        """Takes terms and sizes over from `wanted`, of its kind. Promises and counts stay."""
 
     def idle(self, now: float) -> bool:
         """True if it may be dropped: a new limiter would act as this one, which is not active at the lease client."""

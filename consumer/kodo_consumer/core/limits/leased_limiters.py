@@ -106,7 +106,7 @@ class LeasedRate(TokenLimiter, RateLimiter):
         self.interval, self.burst = self.divided
         self.reset(now)
 
-    def apply_limit(self, wanted: Limiter, now: float | None) -> None:
+    def apply_limit(self, wanted: Limiter) -> None:
         """Takes the terms over from another LeasedRate. If only the number of workers differs and the store is not
         down, the part that this worker uses stays.
         """
@@ -114,8 +114,6 @@ class LeasedRate(TokenLimiter, RateLimiter):
         if self.terms != wanted.terms or self._leases.down:  # else it is shared by as many as before
             self.interval, self.burst = wanted.interval, wanted.burst
         self.terms, self.divided = wanted.terms, wanted.divided
-        if now is not None:
-            self.reset(now)
 
 
 class LeasedQuota(TokenLimiter, QuotaLimiter):
@@ -196,15 +194,13 @@ class LeasedQuota(TokenLimiter, QuotaLimiter):
         self.request_at = self.ring_at = -NEVER
         self._leaving = []
 
-    def apply_limit(self, wanted: Limiter, now: float | None) -> None:
-        """Takes terms, amount and window over from another LeasedQuota; starts that were counted here stay counted."""
+    def apply_limit(self, wanted: Limiter) -> None:
+        """Takes terms and amount over from another LeasedQuota; starts that were counted here stay counted."""
         assert isinstance(wanted, LeasedQuota)
         if self.terms != wanted.terms:
             self._leaving = []
             self.ring_at = -NEVER
         self.terms, self.amount = wanted.terms, wanted.amount
-        if now is not None:
-            self.reshape(wanted.period)
 
     def _is_full(self, now: float) -> bool:
         return bool(self._leaving) and self._leaving[0][0] > now
@@ -296,7 +292,7 @@ class LeasedCap(LeasedLimiter, ConcurrencyLimiter):
         self._permits = 0
         self.request_at = self.ring_at = -NEVER
 
-    def apply_limit(self, wanted: Limiter, now: float | None) -> None:  # noqa: ARG002
+    def apply_limit(self, wanted: Limiter) -> None:
         """Takes terms and limit over from another LeasedCap."""
         assert isinstance(wanted, LeasedCap)
         self.terms, self.limit = wanted.terms, wanted.limit

@@ -286,19 +286,20 @@ def _resize(limiter: Limiter, wanted: Limiter, now: float | None = None) -> None
     """
     match limiter, wanted:
         case LeasedLimiter(), LeasedLimiter():
-            limiter.apply_limit(wanted, now)
+            limiter.apply_limit(wanted)
         case RateLimiter(), RateLimiter():
             limiter.interval, limiter.burst = wanted.interval, wanted.burst
-            if now is not None:
-                limiter.reset(now)
         case ConcurrencyLimiter(), ConcurrencyLimiter():
             limiter.resize(wanted.limit)
         case QuotaLimiter(), QuotaLimiter():
             limiter.amount = wanted.amount
-            if now is not None:
-                limiter.reshape(wanted.period)
         case _:
             raise AssertionError(limiter, wanted)
+    if now is not None and isinstance(limiter, RateLimiter):
+        limiter.reset(now)
+    elif now is not None and isinstance(limiter, QuotaLimiter):
+        assert isinstance(wanted, QuotaLimiter)
+        limiter.reshape(wanted.period)
 
 
 def _smallest(limit: Limit) -> int:

@@ -14,7 +14,7 @@ from kodo_consumer.core.values.broker import Confirmed, Receipt
 from kodo_consumer.core.values.envelope import Outgoing
 
 from tests.services.polling import eventually
-from tests.unit.consumer.client_library import Client, Id
+from tests.unit.consumer.client_library import Client, Id, SlowReceiver
 
 
 class Sender:
@@ -143,21 +143,8 @@ def test_results_that_come_while_others_are_handed_over_at_the_end_are_handed_ov
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("kodo_consumer.adapters.pulsar.partition_producers._LEAVE_WITHIN", 0.05)
-    border, gate, got = Border(), threading.Event(), list[int]()
+    border, receiver = Border(), SlowReceiver()
     border.made.open.set()
-
-    def take(receipts: Sequence[tuple[int, Receipt]]) -> None:
-        got.extend(ticket for ticket, _ in receipts)
-        gate.wait(20)
-
-    publisher = PulsarPublisher(NativeClient, ["t"], take, border=border)  # type: ignore[arg-type]
-    publisher.publish([(1, Outgoing("t", b"1", {}))])
-    eventually(lambda: got == [1])
-    publisher.publish([(2, Outgoing("t", b"2", {}))])
-    eventually(lambda: len(border.made.bundles) == 2)
-    closing = threading.Thread(target=publisher.close)
-    closing.start()
-    eventually(lambda: publisher._over)
-    gate.set()
-    closing.join(20)
-    assert got == [1, 2]
+    publisher = PulsarPublisher(NativeClient, ["t"], receiver, border=border)  # type: ignore[arg-type]
+    receiver.close_meanwhile(publisher, lambda: len(border.made.bundles) == 2)
+    assert receiver.tickets == [1, 2]

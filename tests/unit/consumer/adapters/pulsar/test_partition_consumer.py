@@ -7,7 +7,7 @@ import time
 
 import pulsar
 import pytest
-from kodo_consumer.adapters.pulsar.lane_reader import StartupWait
+from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, StartupWait
 
 from kodoctl.errors import ClusterError
 from tests.services.polling import eventually
@@ -64,6 +64,14 @@ def test_a_lost_connection_is_told_with_its_partition_and_what_still_comes_by_it
     assert lane.connected
 
 
+def _lose_for_good(stand: Stand, lane: PulsarLaneReader) -> None:
+    """Partition 1 is without a connection for longer than a consumer is waited for."""
+    stand.client.of(1).is_there = False
+    lane.check_connection()
+    time.sleep(0.01)
+    lane.check_connection()
+
+
 def test_only_the_partition_whose_connection_stays_away_gets_another_consumer_which_acknowledges_what_ended_meanwhile(
     stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,10 +80,7 @@ def test_only_the_partition_whose_connection_stays_away_gets_another_consumer_wh
     stand.client.of(1).come(4)
     eventually(lambda: stand.sink.numbers(1) == [4])
     stand.client.problems[1] = pulsar.Timeout("no broker")
-    stand.client.of(1).is_there = False
-    lane.check_connection()
-    time.sleep(0.01)
-    lane.check_connection()
+    _lose_for_good(stand, lane)
     eventually(lambda: stand.client.of(1).is_closed)
     lane.acknowledge([stand.sink.got[0].token])
     stand.client.of(2).come(9)
@@ -96,10 +101,7 @@ def test_a_worker_that_drains_keeps_its_consumers_however_long_their_connection_
     stand.client.of(1).come(4)
     eventually(lambda: stand.sink.numbers(1) == [4])
     lane.stop()
-    stand.client.of(1).is_there = False
-    lane.check_connection()
-    time.sleep(0.01)
-    lane.check_connection()
+    _lose_for_good(stand, lane)
     lane.acknowledge([stand.sink.got[0].token])
     assert (stand.client.of(1).acked, stand.client.of(1).is_closed) == ([4], False)
 

@@ -19,7 +19,7 @@ from kodo_consumer.core.values.envelope import Outgoing
 
 from kodoctl.errors import ClusterError, error
 from tests.services.polling import eventually
-from tests.unit.consumer.client_library import Client, Id
+from tests.unit.consumer.client_library import Client, Id, SlowReceiver
 
 
 @pytest.mark.parametrize("topic", ["t", "t-partition-11"])
@@ -356,24 +356,10 @@ def test_a_publisher_that_cannot_begin_leaves_no_client_and_no_thread() -> None:
 
 
 def test_receipts_that_come_while_others_are_handed_over_at_the_end_are_handed_over_too() -> None:
-    client, gate, got = Client(), threading.Event(), list[int]()
+    client, receiver = Client(), SlowReceiver()
     client.gate.set()
-
-    def take(receipts: Sequence[tuple[int, Receipt]]) -> None:
-        got.extend(ticket for ticket, _ in receipts)
-        gate.wait(20)
-
-    publisher = PulsarPublisher(lambda: client, ["t"], take)
-    publisher.publish([(1, Outgoing("t", b"1", {}))])
-    eventually(lambda: got == [1])
-    publisher.publish([(2, Outgoing("t", b"2", {}))])
-    eventually(lambda: len(client.sent) == 2)
-    closing = threading.Thread(target=publisher.close)
-    closing.start()
-    eventually(lambda: publisher._over)
-    gate.set()
-    closing.join(20)
-    assert got == [1, 2]
+    receiver.close_meanwhile(PulsarPublisher(lambda: client, ["t"], receiver), lambda: len(client.sent) == 2)
+    assert receiver.tickets == [1, 2]
 
 
 def test_what_is_published_just_before_the_end_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
