@@ -31,8 +31,9 @@ from typing import Any
 
 import pyarrow as pa
 from common import HERE, Memory, cell, cluster, machine, say, timed, write
+from kodo_pipeline.audit.audit_inputs import load_inputs
 from kodo_pipeline.audit.deduplicate import without_duplicates
-from kodo_pipeline.audit.incremental_audit import AuditOptions, run_audit
+from kodo_pipeline.audit.incremental_audit import AuditOptions, judge_landing
 from kodo_pipeline.audit.job import audit
 from kodo_pipeline.audit.judged_rows import LandedTables
 from kodo_pipeline.evidence.reading_clock import ReadingClock
@@ -100,7 +101,8 @@ def both(folder: Path, window: str) -> None:
     with spark_session(SparkSettings(environ=os.environ)) as spark, closing(HttpAdmin(cluster())) as admin:
         rollup_job.count(spark, landing, expansion, run, parse_window(window))
         options = AuditOptions(run, full=True)
-        found = run_audit(spark, landing, expansion, admin, str(folder / "recall"), None, options)
+        inputs = load_inputs(spark, landing, expansion, admin, str(folder / "recall"), None)
+        found = judge_landing(spark, landing, inputs, options)
     assert found["subscriptions"][0]["messages"]["lost"] == LOST, found["subscriptions"]
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pulsar
 import pytest
-from kodo_pipeline.audit.incremental_audit import AuditOptions, run_audit
+from kodo_pipeline.audit.audit_inputs import load_inputs
+from kodo_pipeline.audit.incremental_audit import AuditOptions, judge_landing
 from kodo_pipeline.ingest.job import IngestRequest, ingest, present
 from kodo_pipeline.landing.landing_store import Landing
 
@@ -78,7 +79,12 @@ class Judged(Setting):
         ledger, self.audits = str(self.folder / ledger), self.audits + 1
         try:
             found, all_rows = (
-                run_audit(self.spark, self.landing, self.expansion, admin, ledger, None, options)
+                judge_landing(
+                    self.spark,
+                    self.landing,
+                    load_inputs(self.spark, self.landing, self.expansion, admin, ledger, None),
+                    options,
+                )
                 for options in (AuditOptions(f"a{self.audits}", few=0), AuditOptions("", few=1 << 62))
             )
         finally:

@@ -16,7 +16,7 @@ TOPIC = "persistent://t/n/orders"
 DEAD = f"{TOPIC}-billing-DLQ"
 JUDGED = (
     "lane int, ledger bigint, entry bigint, batch int, family int, identity bigint, rank int, cause int, completions int, "
-    "published bigint, outcome int, final boolean"
+    "published bigint, has_record boolean, outcome int, final boolean"
 )
 LANE = {"family": 0, "topic": "orders", "msg_partition": 0, "subscription": "billing", "state": "ready"}
 LOST, GONE = MessageStatus.LOST, Cause.GONE
@@ -32,12 +32,13 @@ def lanes(spark):
     return small_table(spark, [{name: row.get(name) for name in kinds} for row in rows], names)
 
 
-def judged(spark, *places):
-    """(lane, entry, fate, cause) as rows of `classify.place_outcomes`."""
+def judged(spark, *places, recorded=()):
+    """(lane, entry, fate, cause) as rows of `classify.place_outcomes`. `recorded`: entries that have a record."""
     rows = [
-        (lane, 7, entry, -1, 0, entry, RANKS[fate], CAUSES.get(cause), 0, 100 + entry, outcome_of(fate, cause), False)
+        (lane, 7, entry, -1, 0, entry, RANKS[fate], CAUSES.get(cause), 0, 100 + entry, entry in recorded,
+         outcome_of(fate, cause), False)
         for lane, entry, fate, cause in places
-    ]
+    ]  # fmt: skip
     return small_table(spark, rows, JUDGED)
 
 
@@ -100,3 +101,9 @@ def test_what_senders_delay_waits_in_ready_lanes_alone(spark, lanes):
         (0, 1): (MessageStatus.WAITING, None), (0, 2): (LOST, GONE), (1, 1): (MessageStatus.OVERDUE, None),
         (2, 1): (MessageStatus.OVERDUE, None),
     }  # fmt: skip
+
+
+def test_what_is_stuck_in_an_inbox_stays_overdue_while_senders_delay_others(spark, lanes):
+    known = judged(spark, (0, 1, MessageStatus.OVERDUE, None), (0, 2, MessageStatus.OVERDUE, None), recorded={2})
+    found = fates(delayed_by_sender(known, lanes, {(TOPIC, 0, "billing")}))
+    assert found == {(0, 1): (MessageStatus.WAITING, None), (0, 2): (MessageStatus.OVERDUE, None)}

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from kodo_pipeline.landing.tables import MESSAGES
+from kodo_pipeline.evidence.audit_evidence import MessageStatus
+from kodo_pipeline.landing.tables import EVENTS, MESSAGES, TRANSITIONS
+from kodo_pipeline.recall import lost_messages
 from kodo_pipeline.recall.dead_letter_rows import is_chosen, letter_of_row
 from kodo_pipeline.spark.spark_columns import POSITION, cause_column
+from kodo_pipeline.spark.spark_session import small_table
 from pyspark.sql import functions as F
 
 from kodoctl.errors import UsageError
@@ -21,9 +25,14 @@ from kodoctl.expressions.filter_errors import ConditionError
 from kodoctl.protocol.error_causes import cause_of
 from kodoctl.protocol.properties import ENCRYPTED, MAX_ID
 from kodoctl.recall.filter.condition import Condition, literal, parse
+from kodoctl.recall.plan.destinations import DeadLetters
+from kodoctl.recall.plan.recall_plan import RecallAction
+from kodoctl.recall.plan.selection import SelectionRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from kodoctl.recall.message.stored_message import DeadLetter
 
 NOW = 1_800_000_000_000
 DEAD = "persistent://kodo/trade/orders-billing-DLQ"
@@ -409,3 +418,59 @@ def test_an_encrypted_letter_is_chosen_and_one_of_which_something_is_lost_is_not
         replace(letter_of_row(letter, None), broken=broken).whole for letter, broken in zip(letters, told, strict=True)
     ]
     assert [row["chosen"] for row in sorted(found)] == [True, True, False]
+
+
+class _Considered:
+    """What a selection is told of the only message."""
+
+    def __init__(self) -> None:
+        self.read = 0
+        self.found: list[tuple[DeadLetter, bool]] = []
+
+    def consider(self, letter: DeadLetter, *, chosen: bool) -> None:
+        self.found.append((letter, chosen))
+
+
+def test_a_condition_reads_a_message_that_was_lost_on_its_way_as_the_plan_has_it(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, at = b'{"a": "' + b"x" * 2_000 + b'"}', datetime.fromtimestamp(NOW / 1000, UTC)
+    place = {
+        "id": "7:1:0:-1",
+        "msg_topic": "persistent://kodo/trade/orders",
+        "topic": "orders",
+        "subscription": "billing",
+    }
+    before = {
+        **place, "msg_partition": 0, "ledger": 7, "entry": 1, "batch_index": -1, "hop": 1, "level": "L1", "key": "k",
+        "payload": whole, "size": len(whole), "publish_ts": at, "event_ts": at - timedelta(seconds=9),
+        "properties": {"kodo-hop": "1", "kodo-reason": "retry", "uid": "a"},
+    }  # fmt: skip
+    move = {**place, "number": 1, "event": "dead", "target_topic": DEAD, "target_id": "9:4:0:-1", "error": "boom",
+            "reason": "attempts exhausted"}  # fmt: skip
+    events, transitions = (
+        spark.createDataFrame([tuple(row.get(name) for name in table.names)], table.spark())
+        for table, row in ((EVENTS, before), (TRANSITIONS, move))
+    )
+    columns = "fate string, cause string, topic string, subscription string, msg_topic string, id string"
+    lost = small_table(spark, [("lost", "vanished", "orders", "billing", DEAD, "9:4:0:-1")], columns)
+    monkeypatch.setattr(lost_messages, "findings", lambda *_: lost)
+    tables = SimpleNamespace(events=events, transitions=transitions)
+    audited: Any = SimpleNamespace(verdicts=None, lanes=None, tables=tables)
+    family = DeadLetters(
+        name="trade", ground="orders", subscription="billing", source_topic=DEAD, source_partitions=1, fair_by="uid",
+        payload_type=None, holder="billing", retrying={}, ready={},
+    )  # fmt: skip
+    for text, chosen in {
+        "reason = 'attempts exhausted' AND error = 'boom' AND level = 'L1'": True,
+        "reason = 'retry' OR hops = 1 OR topic NOT LIKE '%-DLQ'": False,
+        "hops = 2 AND position = '9:4:0:-1' AND origin_id = '7:1:0:-1' AND tenant = 'a' AND key = 'k'": True,
+        f"payload_size = {len(whole)} AND length(payload.a) = 2000": True,
+        "now() - event_at = interval '9 seconds'": True,
+    }.items():
+        asked = SelectionRequest(RecallAction.RESEND, family, parse(text, NOW), "r", None, 10, again=False, edit=None)
+        told: Any = _Considered()
+        lost_messages.LostMessageSelector(audited, [MessageStatus.LOST])(asked, told)
+        ((letter, found),) = told.found
+        assert (text, found) == (text, chosen)
+        assert (letter.reason, letter.size, str(letter.position)) == ("attempts exhausted", len(whole), "9:4:0:-1")

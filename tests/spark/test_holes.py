@@ -7,10 +7,14 @@ from collections import Counter
 
 import pytest
 from kodo_pipeline.audit.completeness import (
+    contradictions,
     gaps_of,
     incomplete_producers,
     incomplete_runs,
     missing_of,
+    overview,
+    producer_marks,
+    producer_ranges,
     record_ranges,
 )
 from kodo_pipeline.audit.sequence_gaps import holes, merge_ranges, number_ranges
@@ -134,6 +138,30 @@ def test_every_producer_that_may_lack_a_message_is_searched(spark):
         count, rows = found(some, high)
         assert (count, {row.seq_run for row in rows}) == (len(some), set(some))
     assert found(ranges, high=5, void=[(4, 5)]) == (1, []), "given up, as the search finds"
+    assert found(ranges, high=3, void=[(6, 7)]) == (0, []), "above its highest number: of no producer"
+
+
+def test_numbers_up_to_a_written_off_one_are_not_missing_and_later_ones_are(spark):
+    keys = "msg_topic string, seq_partition int, seq_run string"
+    seen = [(1, 7), (11, 19), (23, 25)]
+    runs = [("t", 0, "p"), ("t", 1, "p"), ("t", 0, "q"), ("plain", 0, "p")]
+    ranges = spark.createDataFrame(
+        [(*run, first, last, last - first + 1) for run in runs for first, last in seen],
+        f"{keys}, first bigint, last bigint, rows bigint",
+    )
+    marks = spark.createDataFrame([], MARKS.spark())
+    settled = spark.createDataFrame(
+        [("t", 0, "p", 10), ("t", 0, "p", 8), ("t", 1, "p", 22), ("plain", -1, "p", 21), ("t", 0, "gone", 5)],
+        "msg_topic string, partition int, seq_run string, last bigint",
+    )
+    found = gaps_of(ranges, marks, signed=False, settled=settled).collect()
+    assert {
+        (row.msg_topic, row.seq_partition, row.seq_run): (row.missing, row.highest, row.repeats) for row in found
+    } == {
+        ("t", 0, "p"): (3, 22, 0),
+        ("t", 0, "q"): (6, 22, 0),
+        ("plain", 0, "p"): (1, 22, 0),
+    }
 
 
 LARGEST = 2**63 - 1
@@ -165,9 +193,33 @@ def test_no_number_that_a_stranger_writes_ends_an_audit(spark):
     )
 
 
+def test_numbers_of_a_partition_that_no_topic_has_count_as_none(spark):
+    """Any sender could write them: every later audit ended with a TypeError."""
+    columns = "state string, hop int, recall string, seq_number bigint, seq_high bigint"
+    more = "seq_void array<struct<first: bigint, last: bigint>>, seq_end boolean, ledger bigint, entry bigint, batch_index int"
+    meant = "for_subscription string, publish_ts timestamp"
+    events = spark.createDataFrame(
+        [("t", number, "p", "ready", 0, None, 1, 1, [], True, 1, 1, -1, None, None) for number in (None, 0)],
+        f"msg_topic string, seq_partition int, seq_run string, {columns}, {more}, {meant}",
+    )
+    assert [row.seq_partition for row in producer_ranges(events).collect()] == [0]
+    assert [row.seq_partition for row in producer_marks(events).collect()] == [0]
+    assert overview(events).collect()[0].unnumbered == 1
+
+
+def test_records_without_a_number_of_ours_do_not_contradict_each_other(spark):
+    """An audit of all rows compared forged records that two incremental audits see one at a time."""
+    columns = ("msg_topic", "id", "identity", "hop", "event", "rule", "target_topic", "target_id")
+    rows = [("a", number, "t", "s", *[text] * 8) for number in (None, 0, -1, 7) for text in ("one", "other")]
+    schema = ", ".join(f"{name} string" for name in columns)
+    told = spark.createDataFrame(rows, f"worker_run string, number bigint, topic string, subscription string, {schema}")
+    lanes = spark.createDataFrame([("t", "s", 1)], "topic string, subscription string, family bigint")
+    assert [tuple(row) for row in contradictions(told, lanes).collect()] == [(1, 1)], "the records with number 7"
+
+
 def test_numbers_that_no_mark_can_give_up_count_for_nothing(spark):
     high = 10**15 - 1
-    void = [(10**18 - 2, 0)] * 30 + [(None, 3), (0, 2), (4, None), (4, 4)]
+    void = [(10**18 - 2, 0)] * 30 + [(None, 3), (0, 2), (4, None), (high, high + 1), (4, 4)]
     mark = {"msg_topic": "t", "seq_partition": 0, "seq_run": "p", "seq_high": high, "seq_end": True, "ledger": 1, "entry": 1,
             "batch_index": -1, "seq_void": [{"first": first, "last": last} for first, last in void]}  # fmt: skip
     marks = spark.createDataFrame([tuple(mark.get(name) for name in MARKS.names)], MARKS.spark())

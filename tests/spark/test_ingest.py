@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pulsar
 import pytest
 from kodo_pipeline.ingest import small_batch
+from kodo_pipeline.ingest.ingest_checkpoint import IngestCheckpoint
 from kodo_pipeline.landing.landing_commits import LandingCommit, TableFiles
 from kodo_pipeline.landing.landing_store import Landing
 from kodo_pipeline.landing.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
 from pyspark.sql import functions as F
 
+from kodoctl.errors import KodoctlError, error
 from kodoctl.protocol import audit_records
 from tests.brokers.topics import create_topics
 from tests.brokers.workspace import Workspace
@@ -159,20 +161,15 @@ def _check_other_tables(spark: SparkSession, shop: Workspace, run: str, audited:
     assert stored >= {(row["msg_topic"], row["msg_partition"]) for row in coverage}, "looked at, then read"
 
 
-def _slow_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What Spark says on a busy machine, at the worst moment: the batch is landed, and Spark does not know. Gives numbers of commits."""
-    commit, numbers = Landing.commit, list[int]()
+def _interrupt_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An end at the worst moment: the batch is landed, and the checkpoint does not say so."""
+    complete = IngestCheckpoint.complete
 
-    def committed(self: Landing, added: LandingCommit) -> LandingCommit:
-        found = commit(self, added)
-        if added.batch is not None:
-            numbers.append(found.number)
-            if len(numbers) == 1:
-                raise RuntimeError("Python worker failed to connect back.")
-        return found
+    def completed(self: IngestCheckpoint, number: int) -> None:
+        monkeypatch.setattr(IngestCheckpoint, "complete", complete)
+        raise KodoctlError(error("K576", "the ingest failed", "on purpose"))
 
-    monkeypatch.setattr(Landing, "commit", committed)
-    return numbers
+    monkeypatch.setattr(IngestCheckpoint, "complete", completed)
 
 
 def test_a_topology_is_landed_and_the_next_run_goes_on_behind_it(
@@ -193,10 +190,12 @@ def test_a_topology_is_landed_and_the_next_run_goes_on_behind_it(
 
     shop.admin("POST", f"{shop.path('orders')}/partitions", 3)
     fill(shop, "orders", range(3_000, 3_600), 3)
-    monkeypatch.setattr(small_batch, "FEW_BYTES", 0)  # else no stream of Spark's begins
-    commits = _slow_once(monkeypatch)
+    monkeypatch.setattr(small_batch, "FEW_BYTES", 0)  # else Spark reads nothing
+    _interrupt_once(monkeypatch)
+    _ingest(shop, code=1)
+    commits = len(landing.commits())
     assert _ingest(shop)[-1]["events"] == 600
-    assert len(commits) == 1, "what landed whole is not read again"
+    assert len(landing.commits()) == commits + 2, "begin and end: what landed whole is not read again"
     assert _numbers(spark, shop) == (3_601, 3_600, 3_601)
     assert _ingest(shop)[-1]["events"] == 0
 

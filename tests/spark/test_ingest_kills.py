@@ -30,7 +30,7 @@ MESSAGES, RECORDS = 4_000, 40
 TOPICS = "orders: {partitions: 2, fair_by: uid, subscriptions: {billing: {audit: true}}}"
 KILLING = f"""
 {DYING}
-import sys
+import os, sys
 
 IS_COMMAND = "kodoctl" in sys.orig_argv
 
@@ -40,15 +40,20 @@ def ends(_, commit):
 
 
 if IS_COMMAND:
-    from kodo_pipeline.ingest import job as ingest
+    from kodo_pipeline.ingest import job as ingest, small_batch
     from kodo_pipeline.landing.delta_tables import LandingTable
     from kodo_pipeline.landing.landing_store import Landing
-    from kodo_pipeline.ingest.stream_checkpoint import StreamCheckpoint
+    from kodo_pipeline.ingest.ingest_checkpoint import IngestCheckpoint
 
-    around(StreamCheckpoint, "begin", "small batch planned.", 1)  # none but a small batch comes here
-    around(ingest, "write_splits", "small batch read.", 1)
-    around(StreamCheckpoint, "complete", "small batch named", 1)
-    around(StreamCheckpoint, "complete", "small batch complete.", 1)
+    if not os.environ["KILL_AT"].startswith("small"):
+        small_batch.FEW_BYTES = 0
+    around(IngestCheckpoint, "begin", "small batch planned.", 1)
+    around(small_batch, "write_splits", "small batch read.", 1)
+    around(IngestCheckpoint, "complete", "small batch named", 1)
+    around(IngestCheckpoint, "complete", "small batch complete.", 1)
+    around(IngestCheckpoint, "begin", "end planned.", 2)
+    around(IngestCheckpoint, "complete", "batch complete, not told", 2)
+    around(IngestCheckpoint, "complete", "batch told.", 2)
     around(Landing, "write_rows", "cursors read", 1)
     around(Landing, "commit", "cursors written", 1)
     around(Landing, "commit", "run begun.", 1)
@@ -58,14 +63,9 @@ if IS_COMMAND:
     around(Landing, "commit", "batch complete", 3)
     around(LandingTable, "add", "batch committed, in no table", 3)  # after those of the cursors, and of the first batch
     around(LandingTable, "add", "batch committed, in one table.", 2)
-    around(Landing, "commit", "batch named.", 3)  # it counts, and Spark does not know
+    around(Landing, "commit", "batch named.", 3)  # it counts, and the checkpoint does not say so
     around(Landing, "commit", "all read", 1, ends)
     around(Landing, "commit", "run ended.", 1, ends)
-elif os.environ["KILL_AT"] in ("offsets planned", "batch committed"):  # Spark's process that plans
-    from kodo_pipeline.source import data_source as spark
-
-    around(spark.PulsarStream, "partitions", "offsets planned", 2)  # of the second batch: where it ends is written down
-    around(spark.PulsarStream, "latestOffset", "batch committed", 3)  # Spark knows that the second batch is done
 elif os.environ["KILL_AT"].startswith("read"):  # one that reads; the first batch has three splits, one of them audit records
     from kodo_pipeline.source import split_reader as reading
 
@@ -75,12 +75,12 @@ elif os.environ["KILL_AT"].startswith("read"):  # one that reads; the first batc
 """
 BRIEF = "batch named."
 SMALL = {"small batch planned.": 0, "small batch read.": 0, "small batch named": 1, "small batch complete.": 1}
-"""Stages of a batch that is landed without Spark's stream, and whether it counts by then."""
+"""Stages of a batch that is landed without Spark, and whether it counts by then."""
 STAGES = {
     "cursors read": 0,
     "cursors written": 0,
     "run begun.": 0,
-    "offsets planned": 1,
+    "end planned.": 1,
     "reading": None,
     "read, not told": None,
     "events written.": 1,
@@ -90,7 +90,8 @@ STAGES = {
     "batch committed, in no table": 1,
     "batch committed, in one table.": 1,
     BRIEF: 2,
-    "batch committed": 2,
+    "batch complete, not told": 2,
+    "batch told.": 2,
     "all read": None,
     "run ended.": None,
 }
@@ -100,10 +101,13 @@ VANISHING = """
 import os, sys
 from itertools import count
 
-if "kodoctl" not in sys.orig_argv:
+if "kodoctl" in sys.orig_argv:
     import requests
 
+    from kodo_pipeline.ingest import small_batch
     from kodo_pipeline.source import data_source as spark
+
+    small_batch.FEW_BYTES = 0
 
     planned, calls = spark.PulsarStream.partitions, count(1)
 
@@ -225,7 +229,7 @@ def _kill_and_again(spark: SparkSession, shop: Workspace, stage: str) -> str:
     return err
 
 
-def test_a_kill_before_spark_knows_of_a_batch_and_again_everything_is_landed_once(
+def test_a_kill_before_the_checkpoint_has_a_batch_and_again_everything_is_landed_once(
     spark: SparkSession, shop: Workspace
 ) -> None:
     said = _kill_and_again(spark, shop, BRIEF).splitlines()
@@ -242,7 +246,7 @@ def test_a_kill_at_any_stage_and_again_everything_is_landed_once(
 
 
 @pytest.mark.parametrize("stage", SMALL)
-def test_a_kill_in_a_small_batch_and_spark_takes_it_as_it_was_planned(
+def test_a_kill_in_a_small_batch_and_the_next_run_takes_it_as_it_was_planned(
     stage: str, spark: SparkSession, shop: Workspace
 ) -> None:
     command = ("pipeline", "ingest", "topologies/trade.yaml", "--landing", "landed")

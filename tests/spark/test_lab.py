@@ -73,7 +73,9 @@ def traffic():
         "entry": 900,
         "properties": [("uid", "evil")],
     }
-    return [*events, event("orders", "ready", datetime(9999, 12, 30, tzinfo=UTC), "evil", **ahead)], records
+    behind = {**ahead, "id": "1:901:0:-1", "mid": "1:901:0:-1", "entry": 901}
+    chosen = (datetime(9999, 12, 30, tzinfo=UTC), ahead), (datetime(2001, 1, 1, tzinfo=UTC), behind)
+    return [*events, *(event("orders", "ready", at, "evil", **more) for at, more in chosen)], records
 
 
 @pytest.mark.full

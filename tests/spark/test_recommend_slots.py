@@ -11,6 +11,7 @@ from kodo_pipeline.landing.landing_store import Landing
 from kodo_pipeline.recommend import slot_query
 from kodo_pipeline.recommend.recommendation_text import lines
 from kodo_pipeline.rollup.job import count
+from kodo_pipeline.spark.spark_session import small_table
 
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
@@ -203,3 +204,18 @@ def test_no_slot_time_that_a_stranger_writes_ends_a_recommendation(spark, tmp_pa
     runs = slot_query._runs(spark, audit, expansion, query)
     added = slot_query._add_windows(runs, slot_query._TENANT, WINDOW).collect()
     assert max(row.offered_ms for row in added) == many * 30 * 86_400_000
+
+
+def test_a_window_in_which_no_handler_ran_makes_no_tenant_heavy(spark):
+    """During a pause the late messages wait through windows without any slot time."""
+    loads = {"vip": (4, 4), **{f"u{number}": (24, 0) for number in range(8)}}
+    rows = [
+        ("vips", "s", WINDOW * at, tenant, 0 if at == 3 else 100 * started, 100 * started, started, late, ["L1"])
+        for at in range(4)
+        for tenant, (started, late) in loads.items()
+    ]
+    columns = "topic string, subscription string, window bigint, tenant string, slot_ms bigint, offered_ms bigint"
+    tenants = small_table(spark, rows, f"{columns}, started bigint, late bigint, levels array<string>")
+    query = slot_query.SlotQuery([("vips", "s")], WINDOW, 10_000, {}, [])
+    found = slot_query._relevant_rows(spark, tenants, query).collect()
+    assert "vip" in {row["tenant"] for row in found}, "it is light, and late"

@@ -53,8 +53,9 @@ def audit(
     settings, keys = asked.settings(), signing_keys()
     connection = target.connection()
     expansion = one_expansion(asked.topology, command_target.environment_of(connection, asked.env))
+    from kodo_pipeline.audit.audit_inputs import load_inputs
     from kodo_pipeline.audit.audit_text import WHOLE, lines
-    from kodo_pipeline.audit.incremental_audit import AuditOptions, run_audit
+    from kodo_pipeline.audit.incremental_audit import AuditOptions, judge_landing
     from kodo_pipeline.audit.report import EXIT_CODES
     from kodo_pipeline.audit.verdict import Outcome
     from kodo_pipeline.landing.landing_commits import read_at
@@ -63,12 +64,13 @@ def audit(
 
     place = asked.place(expansion)
     book = ledger_named(ledger, asked.landing)
-    at = read_at(place.commits())
     with (
         closing(HttpAdmin(connection, waits=WaitMonitor(tell_wait))) as admin,
         bar.session(lightly(settings, place)) as spark,
     ):
-        judged = run_audit(spark, place, expansion, admin, book, keys, AuditOptions(run, full))
+        inputs = load_inputs(spark, place, expansion, admin, book, keys)
+        judged = judge_landing(spark, place, inputs, AuditOptions(run, full))
+    at = read_at(inputs.snapshot.commits)
     commands = resend_commands(judged["lost"], asked.typed, "" if book == LEDGER else book)
     found: AuditDocument = {"run": run, "read_at": at, **judged, "commands": commands}
     if output is Format.JSON:

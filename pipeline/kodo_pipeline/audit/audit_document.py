@@ -6,8 +6,8 @@ from typing import NotRequired, TypedDict
 
 
 class AuditReason(TypedDict):
-    """One reason of the verdict. `kind`: a word for programs; `text`: a sentence for people; `proves`: the verdict that
-    this reason alone would give, `loss` or `inconclusive`.
+    """One reason of the verdict. `kind`: some words for programs; `text`: for people, a sentence, or the number of more
+    reasons of this kind; `proves`: the verdict that this reason alone would give, `loss` or `inconclusive`.
     """
 
     kind: str
@@ -18,9 +18,9 @@ class AuditReason(TypedDict):
 class AuditedMessages(TypedDict):
     """Counts of one subscription. `topic`: ground topic by its name in the file; `audit`: the declared mode (`wait`,
     `best_effort`, `none`); `messages`: number of messages by status, without statuses that no message has;
-    `missing_records`: number of audit records that workers wrote (by their record numbers) and that did not land;
-    `sent_again`: number of messages that were lost, or not proved done, and that `pipeline recall plan --lost` sent
-    again.
+    `missing_records`: count of numbers of audit records, up to the highest that landed of each worker run, that no
+    landed record has, those that were written off included; `sent_again`: number of messages, lost or not proved done,
+    that were sent again by a plan of `pipeline recall plan --lost`, as far as the landing confirms it.
     """
 
     topic: str
@@ -32,10 +32,10 @@ class AuditedMessages(TypedDict):
 
 
 class AuditCoverage(TypedDict):
-    """Coverage of one partition of `topic` (full name). `entries_planned`, `entries_seen`: numbers of entries in all
-    ranges that were read; `problems`: texts for people, one for each range that was not read in full, and others.
-    `from_creation`: no message was deleted before the first ingest read the partition; always true for topics that no
-    producer writes to.
+    """Coverage of one partition of `topic` (full name). `entries_planned`: number of entries in all ranges that ingests
+    planned to read; `entries_seen`: number of those that were read or proved unreadable; `problems`: texts for people,
+    one for each range that was not read in full, and others. `from_creation`: false if messages may have been deleted
+    before the first ingest read the partition; always true except on ready topics. Write-offs change neither.
     """
 
     topic: str
@@ -47,9 +47,10 @@ class AuditCoverage(TypedDict):
 
 
 class AuditFinding(TypedDict):
-    """One place of a message that is lost, unproved, unknown or overdue for a subscription. `fate`: its status;
-    `cause`: "" if there is none; `topic`: ground topic; `msg_topic`, `id`: full name of the topic and position
-    `ledger:entry:partition:batch index` of the place. A message was stored there, or only a record names the place.
+    """One place of a message, whose status for a subscription is lost, unproved, unknown or overdue. `fate`: the
+    status; `cause`: "" if there is none; `topic`: ground topic; `msg_topic`, `id`: full name of the topic and position
+    `ledger:entry:partition:batch index` of the place. A message was stored there, or only a record, or the receipt of
+    a recall, names the place.
     """
 
     fate: str
@@ -61,10 +62,12 @@ class AuditFinding(TypedDict):
 
 
 class AuditBasis(TypedDict):
-    """Rows that the audit judged. `all_rows`: true if all landed rows were judged, for the reason `why`; false if only
-    rows that are new or that earlier audits left open (`why` is then ""). `settled_before`: number of messages that
-    earlier audits settled; `reopened`: number of these that were judged again. `unsaved`: the reason why the state for
-    the next audit could not be stored; "" if it was, or if none was to be stored, as of a small landing.
+    """Rows that the audit judged. `all_rows`: true if all landed rows were judged, for the reason `why`; then
+    `settled_before` and `reopened` are 0. False if only rows were judged that are new, that earlier audits left open,
+    or that belong to `reopened` messages; `why` is then "". `settled_before`: number of messages that earlier audits
+    settled, counted for each subscription; `reopened`: number of these that were judged again. `unsaved`: the reason
+    why the state for the next audit could not be stored; "" if it was, or if none was to be stored, as of a small
+    landing.
     """
 
     all_rows: bool
@@ -75,8 +78,8 @@ class AuditBasis(TypedDict):
 
 
 class LostLaneRow(TypedDict):
-    """Number of messages that one lane of a subscription lost. `topic`: ground topic; `lane`: such as `L1/ready`, or
-    `dead` for dead letters.
+    """Number of places at which one lane of a subscription lost a message (`messages`); a message that was lost at two
+    places counts twice. `topic`: ground topic; `lane`: such as `L1/ready`, or `dead` for dead letters.
     """
 
     topic: str
@@ -87,9 +90,9 @@ class LostLaneRow(TypedDict):
 
 class AuditDocument(TypedDict):
     """An audit as JSON. `pipeline audit` and `pipeline run` write every key. The audit inside a report lacks `run`,
-    `read_at` (start of the last complete ingest, ms since the epoch) and `commands` (commands to copy). `findings`:
-    samples, at most 20 of each status in each lane and 1,000 of each status; `lost` and `subscriptions` count all.
-    `sql`: queries that show the rows behind the findings.
+    `read_at` (start of the last complete ingest, ms since the epoch; 0 if none was completed) and `commands` (commands
+    to copy). `findings`: samples, at most 20 of each status in each lane and 1,000 of each status; `lost` counts all
+    places that are lost, `subscriptions` all messages. `sql`: queries that show the rows behind the samples.
     """
 
     format_version: int

@@ -57,10 +57,10 @@ class AuditInputs:
     """Inputs of an audit as of one commit of the landing (`snapshot`).
 
     `tables`: all landed rows that no removal covers; `ground`: subscriptions, partitions and lanes to judge; `letters`:
-    messages that a recall, or `kodoctl waiting apply`, sent or discarded; `ledger`: address of the recall ledger, "" if
-    none was read; `keys`: keys with which producers sign, None if none are known here; `bookings`: write-offs and other
-    facts that no landed row has; `delays`: a function like `delayed_lanes` without its `admin`; the default asks no
-    broker and finds nothing.
+    messages of the topology that a recall, or `kodoctl waiting apply`, sent or discarded; `missing_ledger`: address at
+    which there is no recall ledger, "": there is one, or nobody looked; `keys`: keys with which producers sign, None if
+    none are known here; `bookings`: write-offs and other facts that no landed row has; `delays`: a function like
+    `delayed_lanes` without its `admin`; the default asks no broker and finds nothing.
     """
 
     snapshot: LandingSnapshot
@@ -69,18 +69,18 @@ class AuditInputs:
     letters: tuple[RecalledLetter, ...]
     keys: Secret | None
     bookings: Bookings = NO_BOOKINGS
-    ledger: str = ""
+    missing_ledger: str = ""
     delays: Callable[[Collection[str]], frozenset[tuple[str, int, str]]] = lambda _: frozenset()
 
 
-def with_ledger_note(found: AuditDocument, ledger: str) -> AuditDocument:
-    """Adds a note to the audit `found`, in place, and returns the audit. The note is added if a finding is a dead
-    letter that somebody acknowledged and that no recall explains (Cause.RELEASED), and there is no recall ledger at
-    `ledger`. `ledger` "": no recall ledger was read, and no note is added.
+def with_ledger_note(found: AuditDocument, missing_ledger: str) -> AuditDocument:
+    """Adds a note to the audit `found`, in place, and returns the audit. The note is added if one of its findings,
+    which are samples, is a dead letter that somebody acknowledged and that no recall explains (Cause.RELEASED), and
+    `missing_ledger` is not "".
     """
-    if ledger and any(one["cause"] == Cause.RELEASED for one in found["findings"]) and not DeltaLedger(ledger).exists():
+    if missing_ledger and any(one["cause"] == Cause.RELEASED for one in found["findings"]):
         text = (
-            f"no ledger of recalls is at {ledger}: letters that a recall took count as lost unless --ledger names its own. "
+            f"no ledger of recalls is at {missing_ledger}: letters that a recall took count as lost unless --ledger names its own. "
             "`kodoctl recall` and `kodoctl waiting` write .kodoctl/recall where they run, unless --ledger says otherwise"
         )
         found["notes"].append(text)
@@ -91,9 +91,10 @@ def load_inputs(
     spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str, keys: Secret | None
 ) -> AuditInputs:
     """Reads all inputs of an audit: from the landing, the recall ledger at `ledger`, and the cluster. `keys`: keys with
-    which producers sign, None if none are known here. Raises KodoctlError: K589 if the landing was read from another
-    cluster, or if all partitions were created again since, K557 if the recall ledger is of another one, K573 if files
-    of the landing are missing, and ClusterError if the cluster cannot be read.
+    which producers sign, None if none are known here. Raises KodoctlError, such as K589 if the landing was read from
+    another cluster, or if all partitions were created again since, K557 if the recall ledger is of another cluster or
+    cannot be read (a ledger that does not exist is empty), K573 if files of the landing are missing or damaged, and
+    ClusterError if the cluster cannot be read.
     """
     stored_from = same_partitions(landing, admin, expansion, _stored_from(admin, expansion))
     tenant = expansion.namespace.tenant
@@ -101,12 +102,14 @@ def load_inputs(
     letters = tuple(_letters(expansion, ledger))
     inputs = landed_inputs(spark, landing, expansion, letters, stored_from, keys)
     bookings = replace(inputs.bookings, unbooked=unbooked_recalls(landing, inputs.snapshot, ledger))
-    return replace(inputs, ledger=ledger, bookings=bookings, delays=partial(delayed_lanes, admin))
+    missing = "" if DeltaLedger(ledger).exists() else ledger
+    return replace(inputs, missing_ledger=missing, bookings=bookings, delays=partial(delayed_lanes, admin))
 
 
 def delayed_lanes(admin: Admin, topics: Collection[str]) -> frozenset[tuple[str, int, str]]:
-    """Finds subscriptions whose unacknowledged messages are all delayed by their senders (`deliverAt`), by the broker's
-    statistics. Returns (topic, partition, subscription) of each.
+    """Finds subscriptions all of whose unacknowledged messages on a partition wait for the delivery time that their
+    senders set (`deliverAt`), by the broker's present statistics. Returns (topic, partition, subscription) of each; the
+    partition of a plain topic is -1, and topics that do not exist are left out. Raises ClusterError.
 
     No client can read `deliverAt` of a message. So a subscription with both delayed and other messages is left out,
     because its delayed messages cannot be identified.
@@ -122,8 +125,9 @@ def delayed_lanes(admin: Admin, topics: Collection[str]) -> frozenset[tuple[str,
 
 
 def unbooked_recalls(landing: Landing, snapshot: LandingSnapshot, ledger: str) -> UnbookedRecalls | None:
-    """Finds messages that a recall sent and that landed, but which have no entry in the recall ledger at `ledger`,
-    because the recall used another ledger. None if every such message has an entry.
+    """Finds messages that landed and that a recall, or `kodoctl waiting apply`, sent, but which have no entry of any
+    kind in the recall ledger at `ledger`, as when the recall used another ledger. None if every such message has one.
+    `snapshot`: has the table `events`. Raises KodoctlError: K557 for the ledger, K573 for files of the landing.
     """
     landed = landing.table(EVENTS).distinct(snapshot.files[EVENTS.name], "recall", by="topic")
     known = DeltaLedger(ledger).recall_ids() if landed else frozenset()
@@ -142,17 +146,14 @@ def landed_inputs(
     stored_from: Mapping[Key, int],
     keys: Secret | None,
 ) -> AuditInputs:
-    """Reads the inputs that the landing has, as of its newest commit; the result has the default values of `ledger` and
-    `delays`, and of `bookings` the write-offs alone. Raises KodoctlError (K573) if files are missing.
+    """Reads the inputs that the landing has, as of its newest commit; the result has the default values of
+    `missing_ledger` and `delays`, and of `bookings` the write-offs alone. Raises KodoctlError, such as K573 if files
+    are missing or damaged.
 
-    Args:
-        spark: session that reads the tables.
-        landing: the landing.
-        expansion: topics and subscriptions of the topology.
-        letters: messages that a recall, or `kodoctl waiting apply`, sent or discarded.
-        stored_from: id of the oldest ledger that each partition has now, by (full name of a topic, partition);
-            partitions may be missing.
-        keys: keys with which producers sign, None if none are known here.
+    Args: spark: session that reads the tables. landing: the landing. expansion: topics and subscriptions of the
+    topology. letters: messages that a recall, or `kodoctl waiting apply`, sent or discarded. stored_from: id of the
+    oldest ledger that each partition has now, by (full name of a topic, partition); partitions may be missing. keys:
+    keys with which producers sign, None if none are known here.
     """
     snapshot = landing.snapshot(*TABLES, *REMOVALS, WRITE_OFFS)
     _check_whole(landing, snapshot)
@@ -171,7 +172,7 @@ def landed_inputs(
 
 
 def booked_write_offs(landing: Landing, snapshot: LandingSnapshot) -> WriteOffs:
-    """Reads the write-offs in the table `write_offs` of a landing, as of a snapshot."""
+    """Reads the write-offs of a landing, as of a snapshot, which has the table `write_offs`."""
     return WriteOffs.of(small_rows(landing.table(WRITE_OFFS), snapshot.files[WRITE_OFFS.name]).to_pylist())
 
 

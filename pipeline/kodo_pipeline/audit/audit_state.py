@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kodo_pipeline.source.splits import Place
     from kodoctl.pulsar.connection.secret import Secret
 
-_RULES: Final = 5  # what an audit judges by; another number: states of other kodoctls are of no use
+_RULES: Final = 6  # what an audit judges by; another number: states of other kodoctls are of no use
 JUDGED: Final = (EVENTS, TRANSITIONS)  # tables whose rows are judged once
 _CURSOR: Final = ("mark_ledger", "mark_entry", "acknowledged")
 _MOST: Final = 10_000  # subscriptions that messages are meant for: whoever produces names them
@@ -34,17 +34,18 @@ _MOST: Final = 10_000  # subscriptions that messages are meant for: whoever prod
 
 @dataclass(frozen=True, slots=True)
 class SettledTotals:
-    """Counts over all rows that earlier audits judged.
+    """Counts over all rows that audits have judged so far.
 
     `fates`: number of settled messages by (number of the subscription, rank of the status in RANKS); `contradictions`:
-    number of record numbers that have two different records, by number of the subscription; `newest`: publish time of
-    the newest message, ms since the epoch. A first hop is a message as its producer sent it, which no worker moved:
+    number of record numbers, by number of the subscription, that have two different records, or that a later record
+    shares with a removed one; `newest`: publish time of the newest message, ms since the epoch, None if there is none.
+    A first hop is a message on a ready topic that its producer sent there, and neither a worker nor a recall:
     `unnumbered`: number of first hops without a producer's sequence number; `meant`: number of first hops that are
     addressed to one subscription, by (full name of the topic, subscription).
 
-    `since`: messages published before this time (ms) are not counted, because their rows had been removed when the
-    counts began, None: all are counted. `removal`: run of the last removal before the counts began, "" if there was
-    none; rows that later removals took out are counted.
+    `since`: when the counts began, rows of settled messages published before this time (ms) had been removed, so that
+    `fates` and `contradictions` lack them, None: no rows had been removed. `removal`: run of the last removal before
+    the counts began, "" if there was none; rows that later removals took out are counted.
     """
 
     fates: Mapping[tuple[int, int], int] = field(default_factory=dict)
@@ -57,8 +58,8 @@ class SettledTotals:
 
     @classmethod
     def of_removed(cls, record: RemovalRecord | None) -> Self:
-        """Totals with which an audit of all rows begins: the counts of messages whose rows were removed, except `fates`
-        and `contradictions`, which begin empty. All are zero if `record` is None (no rows were removed).
+        """Totals with which an audit of all rows begins: the counts of removed rows, except `fates` and
+        `contradictions`, which begin empty. Everything is empty if `record` is None (no rows were removed).
         """
         if record is None:
             return cls()
@@ -73,7 +74,7 @@ class SettledTotals:
 
     @property
     def messages(self) -> int:
-        """Number of settled messages of all subscriptions."""
+        """Number of settled messages; a message counts once for each subscription that has settled it."""
         return sum(self.fates.values())
 
 
@@ -81,12 +82,11 @@ class SettledTotals:
 class AuditState:
     """State of an audit, as its commit has it.
 
-    `basis`: digest of everything on which judgement depends (`basis_of`); `batch`: number of the last landed batch that
-    was judged; `rows`: number of rows of `events` and `transitions` at that time, by table name; `ends`: last position
-    (ledger, entry) of each partition that an ingest had read; `totals`: counts over all judged rows; `kept`: number of
-    rows in each table of the state, by table name; `number`: number of the commit, -1 before there is one; `dead`:
-    digest of the cursor on each partition of a dead-letter topic (`dead_cursors`). A partition is a (full name of a
-    topic, number).
+    `basis`: result of `basis_of`; `batch`: number of the last landed batch that was judged; `rows`: number of rows of
+    `events` and `transitions` that had ever landed by then, removed ones included, by table name; `ends`: result of
+    `ends_of`; `totals`: counts over all judged rows; `kept`: number of rows in each table of the state, by table name;
+    `number`: number of the commit, -1 before there is one; `dead`: result of `dead_cursors`. A partition is a (full
+    name of a topic, number).
     """
 
     basis: str
@@ -100,8 +100,8 @@ class AuditState:
 
     @classmethod
     def of(cls, commits: Iterable[LandingCommit]) -> Self | None:
-        """The state that the last audit committed. None if there was no audit, or if it used other rules than this
-        version of kodoctl.
+        """The state that the last audit committed. None if no audit has committed one, or if that audit used other
+        rules than this version of kodoctl. An audit of a small landing commits none.
         """
         found = _last_audit(commits)
         if found is None or found.facts.get("rules") != _RULES:
@@ -121,7 +121,7 @@ class AuditState:
         return cls(facts["basis"], facts["batch"], facts["rows"], ends, totals, facts["kept"], found.number, dead)
 
     def to_facts(self) -> dict[str, Any]:
-        """The state as JSON facts of a commit, which `of` reads."""
+        """The state as JSON facts of a commit, which `of` reads; without `number`, which the commit itself has."""
         totals = self.totals
         return {
             "rules": _RULES, "basis": self.basis, "batch": self.batch, "rows": dict(self.rows),
@@ -135,8 +135,8 @@ class AuditState:
         }  # fmt: skip
 
     def is_whole(self, files: Mapping[str, Sequence[DataFile]]) -> bool:
-        """True if `files` (by name of every table of the state, else KeyError) have exactly the rows that the audit
-        committed. False if a table lost its log: only the files of its last commit are left.
+        """True if `files` (by name of every table of the state, else KeyError) have as many rows as the audit
+        committed. A table that lost its log has only the files of its last commit, and may have fewer.
         """
         return all(sum(one.rows for one in files[name]) == rows for name, rows in self.kept.items())
 
@@ -147,8 +147,8 @@ class AuditState:
 
 
 def is_of_other_rules(commits: Iterable[LandingCommit]) -> bool:
-    """True if the last audit used other rules of judgement, or another format of the state, than this version of
-    kodoctl; False if there was no audit.
+    """True if the last audit that committed a state used other rules of judgement, or another format of the state, than
+    this version of kodoctl; False if there was none.
     """
     found = _last_audit(commits)
     return found is not None and found.facts.get("rules") != _RULES
@@ -159,8 +159,9 @@ def _last_audit(commits: Iterable[LandingCommit]) -> LandingCommit | None:
 
 
 def basis_of(ground: AuditScope, keys: Secret | None) -> str:
-    """Digest of everything on which the judgement of a settled message depends: the version of kodoctl, the
-    subscriptions, the lanes and the signing keys. If it changes, all messages have to be judged again.
+    """Digest of the version of kodoctl, the subscriptions with their audit modes, the names of the lanes (topic,
+    partition, subscription, state) and the signing keys (None: no keys). What was read or acknowledged in a lane, and
+    its horizon, do not count. If the digest changes, settled messages have to be judged again.
     """
     facts = [
         __version__,
@@ -179,8 +180,8 @@ def _digest(facts: object) -> str:
 
 
 def ends_of(ground: AuditScope) -> dict[Key, Place]:
-    """Last position (ledger, entry) that an ingest has read, by partition (full name of the topic, number); partitions
-    without one are left out.
+    """Ends (ledger, entry) of the last ranges that ingests read, by partition (full name of the topic, number). Audit
+    topics, and partitions of which no range was read, are left out.
     """
     return {
         (one["msg_topic"], one["msg_partition"]): (one["last_ledger"], one["last_entry"])
@@ -190,9 +191,9 @@ def ends_of(ground: AuditScope) -> dict[Key, Place]:
 
 
 def dead_cursors(ground: AuditScope) -> dict[Key, str]:
-    """Digest of the cursor on each partition of a dead-letter topic, by (full name of the topic, number). A change
-    shows that somebody acknowledged dead letters, which no landed row shows; these letters then have to be judged
-    again.
+    """Digest of the cursor on each partition of a dead-letter topic, by (full name of the topic, number). If it
+    changes, dead letters may have been acknowledged, which no row of `events` or `transitions` shows; they have to be
+    judged again.
     """
     return {
         (one["msg_topic"], one["msg_partition"]): _digest([one[name] for name in _CURSOR])
@@ -208,7 +209,7 @@ def last_batch(commits: Iterable[LandingCommit]) -> int:
 
 def landed_rows(commits: Sequence[LandingCommit]) -> dict[str, int]:
     """Number of rows of `events` and of `transitions` that ever landed, by table name; rows that were removed since
-    count. The audit judges the rows of these two tables once.
+    count. `commits`: all commits of the landing.
     """
     return {table.name: rows_of(commits, table) for table in JUDGED}
 
@@ -218,8 +219,9 @@ def fresh_files(
 ) -> dict[Table, list[DataFile]] | None:
     """Files of `events` and `transitions` that landed after the last batch of the state, by table.
 
-    Returns None if the other files do not have as many rows as the audit judged, less the `removed` rows (by table
-    name): then files have been deleted, or merged with newer ones, and new rows cannot be told from judged ones.
+    Returns None if the other files do not have as many rows as had landed at the last audit (`state.rows`), less
+    `removed` (number of rows that were ever removed, by table name; None: no rows): then files have been deleted, or
+    merged with newer ones, and new rows cannot be told from judged ones.
     """
     found = {table: [one for one in files[table.name] if one.batch > state.batch] for table in JUDGED}
     for table, fresh in found.items():

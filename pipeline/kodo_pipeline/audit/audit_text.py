@@ -17,8 +17,9 @@ _SHOWN: Final = 5  # messages named of each fate, cause and topic
 
 
 def lines(document: AuditDocument) -> Iterator[str]:
-    """Yields an audit as lines of text: verdict, reasons, counts, notes, coverage, samples of the findings, commands
-    and queries to copy.
+    """Yields an audit as lines of text: verdict, reasons, counts, notes, coverage, time of the reading, judged rows,
+    samples of the findings (at most five places of each status, cause and topic), commands and queries to copy, and the
+    run. A key that `document` lacks has no line.
     """
     yield document["verdict"].upper()
     for reason in document["reasons"]:

@@ -38,11 +38,12 @@ def outcomes(places: DataFrame, lanes: DataFrame, removed: RemovedRows | None = 
     give.
 
     `places`: result of kodo_pipeline.audit.positions.places; `lanes`: rows of LANES there; `removed`: removed rows of
-    the landing. Returns (lane, ledger, entry, batch, family, identity, next, completions, published, without_next_hop,
-    with_next_hop, doubtful, stored, carried, final). `without_next_hop`, `with_next_hop`: the outcome (a number, see
-    `outcome_of`; -1: nothing is known of the place) if no message is stored as the next hop, and if one is; `doubtful`:
-    1 if these differ, else 0 (a number, because Spark skips blocks of cached rows by numbers only); `final`: no row
-    that a broker or a worker writes later changes the outcome.
+    the landing. Returns (lane, ledger, entry, batch, family, identity, next, completions, published, has_record,
+    without_next_hop, with_next_hop, doubtful, stored, carried, final). `has_record`: the place has an audit record;
+    `without_next_hop`, `with_next_hop`: the outcome (a number, see `outcome_of`; -1: nothing is known of the place) if
+    no message is stored as the next hop, and if one is; `doubtful`: 1 if these differ, else 0 (a number, because Spark
+    skips blocks of cached rows by numbers only); `final`: the outcome is proved, and changes only if a later row is
+    about the place, or if somebody acknowledges or recalls a dead letter.
 
     Persist the result: `place_outcomes` reads it twice. Each step is a projection of its own, so that nothing is
     computed twice, and no method that Spark generates is too long for Java to compile.
@@ -61,6 +62,7 @@ def outcomes(places: DataFrame, lanes: DataFrame, removed: RemovedRows | None = 
             "next",
             "completions",
             "published",
+            (F.col("weight") > 0).alias("has_record"),
             "without_next_hop",
             "with_next_hop",
             F.when(F.col("without_next_hop") != F.col("with_next_hop"), 1).otherwise(0).alias("doubtful"),
@@ -72,8 +74,8 @@ def outcomes(places: DataFrame, lanes: DataFrame, removed: RemovedRows | None = 
 
 
 def _final() -> Column:
-    """Condition: nothing can change the outcome any more. True if a record proves it and the acknowledgement was read,
-    and for a dead letter that nobody has acknowledged.
+    """Condition: the outcome is proved: by a record, if the acknowledgement was read, too, or for a dead letter because
+    nobody has acknowledged it.
     """
     without = F.col("without_next_hop")
     certain = (without == F.col("with_next_hop")) & (without <= RANKS[MessageStatus.DONE] * _CAUSES)
@@ -102,12 +104,12 @@ def _named_letter() -> Column:
 
 def place_outcomes(outcomes: DataFrame, hops: DataFrame) -> DataFrame:
     """Chooses for each place between its two outcomes, by whether its next hop is stored. Returns (lane, ledger, entry,
-    batch, family, identity, rank, cause, completions, published, outcome, final).
+    batch, family, identity, rank, cause, completions, published, has_record, outcome, final).
 
     `outcomes`: result of the function `outcomes`; `hops`: result of kodo_pipeline.audit.positions.hops, the next hops
-    that are stored. `rank`: rank of the status in kodo_pipeline.evidence.audit_evidence.RANKS, null if nothing is known
-    of the place; `cause`: number of the cause in CAUSES, null if there is none; `outcome`: both as one number
-    (`outcome_of`; -1: nothing is known), so that a condition on it skips blocks of cached rows.
+    that are stored, one row each. `rank`: rank of the status in kodo_pipeline.evidence.audit_evidence.RANKS, null if
+    nothing is known of the place; `cause`: number of the cause in CAUSES, null if there is none; `outcome`: both as one
+    number (`outcome_of`; -1: nothing is known), so that a condition on it skips blocks of cached rows.
     """
     decided = outcomes.where("doubtful = 0").withColumn("outcome", F.col("without_next_hop"))
     asked = (
@@ -115,7 +117,7 @@ def place_outcomes(outcomes: DataFrame, hops: DataFrame) -> DataFrame:
         .join(hops.withColumn("found", F.lit(True)), ["family", "next"], how="left")
         .withColumn("outcome", F.when(F.col("found"), F.col("with_next_hop")).otherwise(F.col("without_next_hop")))
     )
-    columns = (*PLACE, "family", "identity", "completions", "published", "outcome", "final")
+    columns = (*PLACE, "family", "identity", "completions", "published", "has_record", "outcome", "final")
     known = F.nullif(F.col("outcome"), F.lit(_AWAY))
     return (
         asked.select(*columns)
@@ -129,6 +131,7 @@ def place_outcomes(outcomes: DataFrame, hops: DataFrame) -> DataFrame:
             F.nullif(F.col("known") % _CAUSES, F.lit(0)).alias("cause"),
             "completions",
             "published",
+            "has_record",
             "outcome",
             "final",
         )
@@ -138,9 +141,9 @@ def place_outcomes(outcomes: DataFrame, hops: DataFrame) -> DataFrame:
 def judged_anew(
     judged: DataFrame, places: DataFrame, fate: MessageStatus, cause: Cause | None, least: MessageStatus
 ) -> DataFrame:
-    """Replaces status and cause by `fate` and `cause` (None: no cause) at those of `places` (few rows of lane, ledger,
-    entry, batch) whose present status is `least` or worse. Returns all rows of `judged`, the result of
-    `place_outcomes`; the others are unchanged.
+    """Replaces status and cause by `fate` and `cause` (None: no cause) at those of `places` (few distinct rows of lane,
+    ledger, entry, batch) whose present status is `least` or worse (RANKS). Returns all rows of `judged`, the result of
+    `place_outcomes`; the other rows, and the other columns, are unchanged.
     """
     is_chosen = F.col("is_chosen") & (F.col("outcome") >= outcome_of(least))
     changed = {
@@ -156,8 +159,9 @@ def judged_anew(
 
 
 def written_off(judged: DataFrame, lanes: DataFrame, places: DataFrame) -> DataFrame:
-    """Sets the status WRITTEN_OFF for lost, unknown and unproved messages at `places`, few rows of (msg_topic,
-    subscription, id), where `id` is `ledger:entry:partition:batch index`. Returns all rows of `judged`.
+    """Sets the status WRITTEN_OFF at those of `places` whose status is lost, unknown or unproved. `places`: few rows of
+    (msg_topic, subscription, id), where `id` is `ledger:entry:partition:batch index`. Returns all rows of `judged`, the
+    result of `place_outcomes`. A message with other places may stay lost.
     """
     named = split_position(places, "id", "").withColumnRenamed("part", "msg_partition")
     here = named.join(
@@ -168,12 +172,14 @@ def written_off(judged: DataFrame, lanes: DataFrame, places: DataFrame) -> DataF
 
 
 def delayed_by_sender(judged: DataFrame, lanes: DataFrame, delayed: Collection[tuple[str, int, str]]) -> DataFrame:
-    """Sets the status WAITING for overdue messages in the ready lanes of `delayed`, which has (full name of a topic,
-    partition, subscription) as in kodo_pipeline.audit.write_offs.Bookings. Returns all rows of `judged`.
+    """Sets the status WAITING at overdue places without a record in the ready lanes of `delayed`, which has (full name
+    of a topic, partition, subscription) as in kodo_pipeline.audit.write_offs.Bookings. Returns all rows of `judged`,
+    the result of `place_outcomes`. An overdue place with a record stays overdue: its message is acknowledged, and stuck
+    in an inbox.
     """
     named = small_table(judged.sparkSession, delayed, "msg_topic string, msg_partition int, subscription string")
     here = lanes.where(F.col("state") == State.READY.value).join(named, ["msg_topic", "msg_partition", "subscription"])
-    waits = F.col("waits") & (F.col("rank") == RANKS[MessageStatus.OVERDUE])
+    waits = F.col("waits") & (F.col("rank") == RANKS[MessageStatus.OVERDUE]) & ~F.col("has_record")
     return (
         judged.join(F.broadcast(here.select("lane", F.lit(True).alias("waits"))), "lane", how="left")
         .withColumns(
@@ -190,10 +196,10 @@ def messages(judged: DataFrame) -> DataFrame:
     """Combines the places of each message. Returns (family, identity, rank, settled) of every message; `family`: number
     of the subscription.
 
-    `rank`: rank of the worst status of its places, null if nothing is known of any; a message that was done at several
-    places, or several times at one, is done twice, unless a place has a worse status than done. `settled`: all of its
-    places are final and it did not only move, so that the next audit need not judge it
-    (kodo_pipeline.audit.settlement).
+    `rank`: rank of the worst status of its places, null if nothing is known of any; a message with two or more records
+    that it was done, discarded or transferred, at one place or at several, is DUPLICATED, unless a place has a worse
+    status than DONE. `settled`: all of its places are final and it did not only move, so that the next audit need not
+    judge it (kodo_pipeline.audit.settlement).
     """
     twice = (F.col("completions") > 1) & (F.col("worst") <= RANKS[MessageStatus.DONE])
     return (
@@ -214,7 +220,7 @@ def messages(judged: DataFrame) -> DataFrame:
 
 def status_counts(messages: DataFrame) -> DataFrame:
     """Counts messages by subscription and status: (family, rank, settled, messages). Messages of which nothing is known
-    are left out.
+    are left out. `messages`: result of the function `messages`.
     """
     known = messages.where(F.col("rank").isNotNull())
     return known.groupBy("family", "rank", "settled").agg(F.count("*").alias("messages"))
@@ -289,8 +295,8 @@ def _overdue() -> Column:
 
 
 def outcome_of(fate: MessageStatus, cause: Cause | None = None) -> int:
-    """A status and its cause as one number. The number of a status without a cause is never greater than that of the
-    same status with a cause.
+    """A status and its cause as one number; a worse status (RANKS) has a greater number, whatever its cause. The number
+    of a status without a cause is never greater than that of the same status with a cause.
     """
     return RANKS[fate] * _CAUSES + (CAUSES[cause] if cause else 0)
 

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from kodo_pipeline.audit.sequence_gaps import holes, number_ranges, number_words, word_ranges
 from kodoctl.protocol.properties import SIGNATURE
 from kodoctl.protocol.sequence_numbers import MAX_RANGES, NOBODY
+from kodoctl.topology.names import PLAIN
 
 PRODUCER_KEY: Final = ("msg_topic", "seq_partition", "seq_run")
 RECORD_KEY: Final = ("run", "family")
@@ -21,14 +22,16 @@ _SAID: Final = (
 )  # fmt: skip
 _SOME: Final = 3  # runs that are named
 _MOST: Final = 2**63 - 1  # stands for all that a sum cannot tell: the numbers of a few forgers
+# Any sender writes this header: the partition 99999999999 landed as null.
+_IS_NUMBERED: Final = "seq_run IS NOT NULL AND seq_partition IS NOT NULL"
 _IS_FIRST: Final = "state = 'ready' AND hop = 0 AND recall IS NULL"
 
 
 def record_ranges(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
     """Ranges of the numbers of audit records (`transitions`) of each worker run and subscription: (run, family, first,
-    last, rows). `rows`: number of records; only its sum over all ranges of a run is exact
-    (kodo_pipeline.audit.sequence_gaps.word_ranges). `family`: number of the subscription, null if the file does not
-    have it. Numbers below 1 are left out.
+    last, rows). `rows`: number of records, those stored twice counted twice; only its sum over all ranges of a run is
+    exact (kodo_pipeline.audit.sequence_gaps.word_ranges). `family`: number of the subscription, null if the file does
+    not have it; then ranges may overlap. Numbers below 1 are left out.
     """
     families = lanes.select("topic", "subscription", "family").distinct()
     runs = transitions.select(F.col("worker_run").alias("run"), "number", "topic", "subscription")
@@ -40,8 +43,8 @@ def missing_of(ranges: DataFrame) -> DataFrame:
     """Finds subscriptions with missing or repeated record numbers: (family, missing, repeats, runs). Subscriptions that
     the file does not have are left out.
 
-    `ranges`: result of `record_ranges`. `missing`: count of numbers, from 1 to the highest that landed of each run,
-    that no record has; `repeats`: count of records with the number of another record; `runs`: the first three worker
+    `ranges`: result of `record_ranges`, merged or not. `missing`: count of numbers, from 1 to the highest of each run,
+    that no record has; `repeats`: number of records less number of distinct numbers; `runs`: the first three worker
     runs with missing numbers, sorted.
     """
     missing = F.coalesce(F.col("to") - F.col("from") + 1, F.lit(0))
@@ -82,11 +85,14 @@ def incomplete_runs(ranges: DataFrame) -> DataFrame:
 
 def contradictions(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
     """Counts record numbers of worker runs that have two different records, by subscription: (family, contradictions).
-    A record that was stored twice is no contradiction.
+    Records differ if a column of `_SAID` does, so that one that was stored twice is no contradiction. Records of
+    subscriptions that the file does not have are left out, and records without a number or with one below 1, as in
+    `record_ranges`: otherwise an audit of all rows could count one that two incremental audits do not.
     """
     families = lanes.select("topic", "subscription", "family").distinct()
     return (
-        transitions.select("worker_run", "number", F.xxhash64(*_SAID).alias("said"), "topic", "subscription")
+        transitions.where("number >= 1")
+        .select("worker_run", "number", F.xxhash64(*_SAID).alias("said"), "topic", "subscription")
         .join(F.broadcast(families), ["topic", "subscription"], how="inner")
         .groupBy("worker_run", "number")
         .agg(F.max("family").alias("family"), F.min("said").alias("one"), F.max("said").alias("other"))
@@ -99,18 +105,19 @@ def contradictions(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
 
 def producer_ranges(events: DataFrame) -> DataFrame:
     """Ranges of the sequence numbers that each producer run gave its messages: (msg_topic, seq_partition, seq_run,
-    first, last, rows), with `rows` as in `record_ranges`. Moved and recalled messages are left out.
+    first, last, rows), with `rows` as in `record_ranges`. Moved and recalled messages, numbers below 1, and numbers of
+    a partition that no topic can have (null) are left out.
     """
-    first = events.where(_IS_FIRST).where(F.col("seq_run").isNotNull())
+    first = events.where(_IS_FIRST).where(_IS_NUMBERED)
     return number_ranges(first.where(F.col("seq_number").isNotNull()), PRODUCER_KEY, "seq_number")
 
 
 def producer_marks(events: DataFrame, genuine: Column | None = None) -> DataFrame:
-    """The marks of producers, as rows of kodo_pipeline.landing.state_tables.MARKS. In a mark a producer reports the
-    highest number that it has given, and the numbers of sends without a receipt. `genuine`: condition on a row of
-    `events`, true if its signature is valid; None: there are no keys.
+    """The marks of producers, as rows of kodo_pipeline.landing.state_tables.MARKS; copies of a mark are rows, too. In a
+    mark a producer reports the highest number that it has given, and numbers that it has given up. `genuine`: condition
+    on a row of `events`, true if its signature is valid; None: there are no keys, and the column `genuine` is null.
     """
-    marks = events.where(_IS_FIRST).where(F.col("seq_run").isNotNull() & F.col("seq_high").isNotNull())
+    marks = events.where(_IS_FIRST).where(_IS_NUMBERED).where(F.col("seq_high").isNotNull())
     valid = F.lit(None).cast("boolean") if genuine is None else genuine
     columns = (*PRODUCER_KEY, "seq_high", "seq_void", "seq_end", "ledger", "entry", "batch_index")
     return marks.select(*columns, valid.alias("genuine"))
@@ -127,19 +134,24 @@ def incomplete_producers(ranges: DataFrame, marks: DataFrame) -> DataFrame:
     return found.where("highest > numbers OR `rows` > numbers").agg(F.expr("count(*) AS runs"))
 
 
-def gaps_of(ranges: DataFrame, marks: DataFrame, *, signed: bool) -> DataFrame:
+def gaps_of(ranges: DataFrame, marks: DataFrame, *, signed: bool, settled: DataFrame | None = None) -> DataFrame:
     """Finds producer runs with missing or repeated sequence numbers: (msg_topic, seq_partition, seq_run, missing,
-    overdue, claimed, repeats).
+    overdue, claimed, highest, repeats).
 
     `ranges`: result of `producer_ranges`, without overlaps within a run; `marks`: result of `producer_marks`.
-    `missing`: count of numbers, up to the highest that a message or any mark has, that no message has and that no mark
-    reports as void; `repeats`: count of messages with the number of another message.
+    `settled`: (msg_topic, partition, seq_run, last), few rows: missing numbers of these runs up to `last` were written
+    off and do not count; `partition`: PLAIN on a plain topic; None: none were.
 
-    `overdue`: count of missing numbers that the producer has had the time to report as void: numbers up to its last
-    mark if its run has ended, else up to the mark before that. Several marks with one highest number count only if a
-    later mark shows that all of them were read. `signed`: for void numbers and `overdue`, believe only marks with a
-    valid signature, and of equal marks the one stored first, since a copy proves no later time; `claimed` is `overdue`
-    by all marks, whatever their signature. Without `signed` the two are equal.
+    `missing`: count of numbers, up to the highest that a message or any mark has, that no message has and that no mark
+    reports as void; `highest`: the largest of them, null if none is missing; `repeats`: number of messages less number
+    of distinct numbers.
+
+    `overdue`: count of missing numbers that the producer has had the time to report as void: numbers up to a mark that
+    ends its run, or that a later mark follows. Marks with one highest number do not count as later marks if one of them
+    has MAX_RANGES void ranges: the void numbers may go on in another mark, which was not read. `signed`: for void
+    numbers and `overdue`, believe only marks with a valid signature, and of equal marks the one stored first, since a
+    copy proves no later time; `claimed` is `overdue` by all marks, whatever their signature. Without `signed` the two
+    are equal.
     """
     proved = marks
     if signed:
@@ -147,24 +159,27 @@ def gaps_of(ranges: DataFrame, marks: DataFrame, *, signed: bool) -> DataFrame:
     own = F.expr("`rows` - (last - first + 1)").alias("repeats")
     seen = ranges.select(*PRODUCER_KEY, "first", "last", own)
     void = (
-        proved.select(*PRODUCER_KEY, F.explode("seq_void").alias("void"))
+        proved.withColumn("void", F.explode("seq_void"))
+        .where("void.first BETWEEN 1 AND void.last AND void.last <= seq_high")  # no producer writes other ranges
         .select(*PRODUCER_KEY, "void.first", "void.last")
-        .where("first BETWEEN 1 AND last")
-    )  # others no producer writes
+    )
     high = marks.select(*PRODUCER_KEY, F.expr("seq_high + 1").alias("first"), F.col("seq_high").alias("last"))
     marked = void.unionByName(high).withColumn("repeats", F.lit(0).cast("bigint"))
+    every = seen.unionByName(marked)
+    every = every if settled is None else every.unionByName(_settled_ranges(every, settled))
     missing = F.coalesce(F.col("to") - F.col("from") + 1, F.lit(0))
     until = _until_of(marks).select(*PRODUCER_KEY, "until", F.col("until").alias("claimed_until"))
     if signed:
         until = until.drop("until").join(_until_of(proved), list(PRODUCER_KEY), how="left")
     return (
-        holes(seen.unionByName(marked), PRODUCER_KEY)
+        holes(every, PRODUCER_KEY)
         .join(F.broadcast(until), list(PRODUCER_KEY), how="left")
         .groupBy(*PRODUCER_KEY)
         .agg(
             F.sum(missing).alias("missing"),
             F.sum(_up_to("until")).alias("overdue"),
             F.sum(_up_to("claimed_until")).alias("claimed"),
+            F.max("to").alias("highest"),
             F.sum("repeats").alias("repeats"),
         )
         .where((F.col("missing") > 0) | (F.col("repeats") > 0))
@@ -172,12 +187,13 @@ def gaps_of(ranges: DataFrame, marks: DataFrame, *, signed: bool) -> DataFrame:
 
 
 def overview(events: DataFrame) -> DataFrame:
-    """Counts messages by the subscription to which their first hop is addressed: (msg_topic, subscription, messages,
-    newest, unnumbered). Both names are null for all other messages.
+    """Counts rows of `events`: (msg_topic, subscription, messages, newest, unnumbered). First hops (messages on ready
+    topics, neither moved by a worker nor sent by a recall) that are addressed to one subscription are counted by topic
+    and subscription; all other rows are counted together, with null for both names.
 
     `newest`: publish time of the newest message, ms since the epoch; `unnumbered`: number of first hops without a
-    producer's sequence number. Messages that workers moved for one subscription are among the others, because the file
-    may not have that subscription any more.
+    producer's sequence number. Messages that workers moved for one subscription are among the other rows, because the
+    file may not have that subscription any more.
     """
     first = F.expr(_IS_FIRST)
     is_meant = first & (F.col("for_subscription") != NOBODY)
@@ -189,15 +205,15 @@ def overview(events: DataFrame) -> DataFrame:
         .agg(
             F.count("*").alias("messages"),
             F.max(F.unix_millis("publish_ts")).alias("newest"),
-            F.count_if(first & F.col("seq_run").isNull()).alias("unnumbered"),
+            F.count_if(first & ~F.expr(_IS_NUMBERED)).alias("unnumbered"),
         )
         .select("msg_topic", "subscription", "messages", "newest", "unnumbered")
     )
 
 
 def strays(events: DataFrame, lanes: DataFrame) -> DataFrame:
-    """Counts first hops that are addressed to a subscription which the topic, by the file, does not have: (msg_topic,
-    subscription, messages).
+    """Counts first hops (see `overview`) that are addressed to a subscription which the topic, by the file, does not
+    have: (msg_topic, subscription, messages). The file's subscriptions are those of `lanes`.
     """
     readers = lanes.select("msg_topic", "subscription").distinct()
     return (
@@ -209,11 +225,19 @@ def strays(events: DataFrame, lanes: DataFrame) -> DataFrame:
 
 
 def signing_topics(events: DataFrame, topics: Sequence[str]) -> DataFrame:
-    """Topics, of `topics`, on which a producer's mark with a signature landed: (msg_topic). The signature is not
-    verified.
+    """Topics, of `topics` (full names), on which a producer's mark with a signature landed: (msg_topic). The signature
+    is not verified.
     """
     marks = events.where(_IS_FIRST).where(F.col("msg_topic").isin(*topics) & F.col("seq_high").isNotNull())
     return marks.where(F.col("properties")[SIGNATURE].isNotNull()).select("msg_topic").distinct()
+
+
+def _settled_ranges(ranges: DataFrame, settled: DataFrame) -> DataFrame:
+    """The range from 1 to the last written-off number, for each run in `ranges` that has one in `settled`."""
+    runs = ranges.select(*PRODUCER_KEY).distinct()
+    found = runs.join(F.broadcast(settled), ["msg_topic", "seq_run"], how="inner")
+    found = found.where(f"partition IN (seq_partition, {PLAIN})")
+    return found.selectExpr(*PRODUCER_KEY, "1L AS first", "last", "0L AS repeats")
 
 
 def _distinct(marks: DataFrame) -> DataFrame:

@@ -20,11 +20,12 @@ _WORD: Final = ("worker_run", "word")
 @contextmanager
 def without_duplicates(transitions: DataFrame, *, few: bool = False) -> Iterator[DataFrame]:
     """Context with audit records without duplicates: of rows with the same run and number, only the one that was stored
-    first. Records without a number from 1 on all stay. Use the frame inside the block.
+    first, by the publish time of the message that has it. Records without a number from 1 on all stay. Use the frame
+    inside the block.
 
-    To find duplicates, it runs a query over two columns; with `few` (few rows) it sorts all rows instead. Only blocks
-    of numbers with more rows than distinct numbers are shuffled, because duplicates are rare. Both copies have the same
-    event time, so they are on the same day, whenever they landed.
+    To find duplicates, it runs a query over two columns; with `few` (few rows) it runs none, and the frame sorts all
+    rows instead. Only blocks of numbers with more rows than distinct numbers are shuffled, because duplicates are rare.
+    Both copies have the same `at_ts`, so they are on the same day, whenever they landed.
     """
     if few:
         yield _first(transitions)

@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 
 def read_limits(lanes: DataFrame, topic: str, partition: str) -> DataFrame:
     """Limits for `was_read` and `was_stored`, one row per lane: (target, `topic`, `partition`, subscription, last_*,
-    stored_*). `target`: number of the lane; `last_*`: the last position that was read; `stored_*`: the last position
-    that was stored when the cursors were last read. The parameters `topic` and `partition` are the names of these two
-    columns.
+    stored_*). `target`: number of the lane; `last_*`: the end of the last range that was read, null if there is none;
+    `stored_*`: the last position that was stored when the cursors were last read, null if they never were. The
+    parameters `topic` and `partition` are the names of these two columns.
     """
     return lanes.select(
         F.col("lane").alias("target"),
@@ -28,15 +28,15 @@ def read_limits(lanes: DataFrame, topic: str, partition: str) -> DataFrame:
 
 def was_read(ledger: str, entry: str) -> Column:
     """Condition on a row joined with `read_limits`: the position in the columns `ledger` and `entry` is at or before
-    the last position that was read. False if either is unknown. A ledger of -1 is no position: the broker dropped the
-    message as a copy of one that it had.
+    the end of the last range that was read, so that reading has passed it. False if either is unknown. A ledger of -1
+    is no position: the broker dropped the message as a copy of one that it had.
     """
     return _is_reached(ledger, entry, "last")
 
 
 def was_stored(ledger: str, entry: str) -> Column:
     """Condition on a row joined with `read_limits`: the position in the columns `ledger` and `entry` is at or before
-    the last position that was stored when the cursors were last read. False if either is unknown.
+    the last position that was stored when the cursors were last read. False if either is unknown, as a ledger of -1 is.
     """
     return _is_reached(ledger, entry, "stored")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from kodo_pipeline.audit.audit_inputs import load_inputs, with_ledger_note
+from kodo_pipeline.audit.audit_inputs import with_ledger_note
 from kodo_pipeline.audit.audit_state import basis_of, dead_cursors, landed_rows
 from kodo_pipeline.audit.job import classify_landing
 from kodo_pipeline.audit.judged_rows import CarriedRows
@@ -32,7 +32,7 @@ from kodo_pipeline.landing.state_tables import (
 )
 from kodo_pipeline.landing.tables import EVENTS, TRANSITIONS, Table
 from kodo_pipeline.spark.concurrent_queries import run_queries
-from kodoctl.errors import KodoctlError
+from kodoctl.errors import ClusterError, KodoctlError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
     from kodo_pipeline.audit.job import AuditResult
     from kodo_pipeline.audit.judged_rows import LandedTables
     from kodo_pipeline.landing.landing_store import Landing, LandingSnapshot
-    from kodoctl.pulsar.admin.admin import Admin
-    from kodoctl.pulsar.connection.secret import Secret
-    from kodoctl.topology.expand import Expansion
 
 _ASKED: Final = "it was asked for"
 _SMALL: Final = "few rows have landed"
@@ -58,8 +55,8 @@ _TURNS: Final = 4  # messages that are judged again may speak of others
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
     """Options of an audit. `run`: id of the audit's run; `full`: judge all rows, settled messages included; `few`: a
-    landing with at most this number of rows is judged as a whole, and no state is stored; `is_read_only`: store no
-    state.
+    landing in which at most this number of messages and audit records ever landed is judged as a whole, and no state is
+    stored; `is_read_only`: store no state.
     """
 
     run: str
@@ -69,8 +66,8 @@ class AuditOptions:
 
 
 class JudgedLanding(NamedTuple):
-    """Result of an audit. `tables`: all landed rows; `result`: the rows that were judged; `document`: the report, whose
-    counts include settled messages.
+    """Result of an audit. `tables`: all landed rows, of a small landing without the column `payload`; `result`: the
+    rows that were judged; `document`: the report, whose counts include settled messages.
     """
 
     tables: LandedTables
@@ -78,33 +75,12 @@ class JudgedLanding(NamedTuple):
     document: AuditDocument
 
 
-def run_audit(
-    spark: SparkSession,
-    landing: Landing,
-    expansion: Expansion,
-    admin: Admin,
-    ledger: str,
-    keys: Secret | None,
-    options: AuditOptions,
-) -> AuditDocument:
-    """Audits a landing, and returns the report on everything that landed. Stores the state for the next audit in the
-    landing, unless the landing has few rows, the options forbid it, or it cannot be stored (`judged.unsaved` in the
-    report says why). Raises KodoctlError as kodo_pipeline.audit.audit_inputs.load_inputs does.
-
-    Args:
-        spark: session that runs the queries.
-        landing: the landing.
-        expansion: topics and subscriptions of the topology.
-        admin: admin API of the cluster, from which statistics are read.
-        ledger: address of the recall ledger.
-        keys: keys with which producers sign, None if none are known here.
-        options: rows to judge, and whether a state may be stored.
-    """
-    return judge_landing(spark, landing, load_inputs(spark, landing, expansion, admin, ledger, keys), options)
-
-
 def judge_landing(spark: SparkSession, landing: Landing, inputs: AuditInputs, options: AuditOptions) -> AuditDocument:
-    """Audits `inputs`, and returns the report. Stores the state for the next audit as `run_audit` does."""
+    """Audits `inputs`, and returns the report on everything that landed. Stores the state for the next audit in the
+    landing, unless the landing has few rows, the options forbid it, or it cannot be stored (`judged.unsaved` in the
+    report says why). Raises KodoctlError, such as K573 if files of the landing are missing or damaged, and exceptions
+    of Spark.
+    """
     with judged_landing(spark, landing, inputs, options) as judged:
         return judged.document
 
@@ -113,20 +89,31 @@ def judge_landing(spark: SparkSession, landing: Landing, inputs: AuditInputs, op
 def judged_landing(
     spark: SparkSession, landing: Landing, inputs: AuditInputs, options: AuditOptions
 ) -> Iterator[JudgedLanding]:
-    """Context with the result of an audit (`judge_landing`), whose judged rows Spark caches until the block ends. If
-    messages are overdue, the broker is asked which of them their senders delayed. If it names any, the audit is made
-    once more with that knowledge, and the context has the second result; only the first audit stores the state.
+    """Context with the result of an audit (`judge_landing`), whose judged rows Spark caches until the block ends. If a
+    finding is overdue, `inputs.delays` is asked in which partitions senders delayed all messages. If there are any, the
+    audit is made once more with that knowledge, and the context has the second result; only the first audit stores the
+    state. If the cluster does not answer, overdue messages stay doubts, and a note says so.
     """
     with ExitStack() as kept:
         judged = _Judge(spark, landing, inputs, options, kept).judged()
         overdue = {one["msg_topic"] for one in judged.document["findings"] if one["fate"] == MessageStatus.OVERDUE}
-        if overdue and (delayed := inputs.delays(sorted(overdue))):
+        if overdue and (delayed := _delayed(inputs, sorted(overdue), judged.document["notes"])):
             inputs = replace(inputs, bookings=replace(inputs.bookings, delayed=delayed))
             basis = judged.document["judged"]
             judged = _Judge(spark, landing, inputs, replace(options, is_read_only=True), kept).judged()
             judged.document["judged"] = basis
-        with_ledger_note(judged.document, inputs.ledger)
+        with_ledger_note(judged.document, inputs.missing_ledger)
         yield judged
+
+
+def _delayed(inputs: AuditInputs, topics: list[str], notes: list[str]) -> frozenset[tuple[str, int, str]]:
+    """Asks `inputs.delays` about the topics. If that raises ClusterError, adds a note to `notes` and returns nothing."""
+    try:
+        return inputs.delays(topics)
+    except ClusterError as problem:
+        reason = " ".join(str(problem).split())
+        notes.append(f"overdue messages may be delayed by their senders; the cluster did not say: {reason}")
+        return frozenset()
 
 
 @dataclass(frozen=True, slots=True)

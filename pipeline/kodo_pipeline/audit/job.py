@@ -71,13 +71,14 @@ _FATES: Final = tuple(MessageStatus)
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """Classified places of an audit, which Spark caches for several queries.
+    """Classified places of an audit. Spark caches `outcomes` until the block of `classify_landing` ends.
 
     `tables`, `ground`, `keys`, `bookings`: as given to `classify_landing`, so that `tables` has only new rows if
     earlier audits judged the others; `rows`: the judged rows; `lanes`: the rows of `ground` as a table
     (kodo_pipeline.audit.positions.LANES); `outcomes`, `verdicts`: results of `outcomes` and `place_outcomes` of
-    kodo_pipeline.audit.classify, `verdicts` as `bookings` change it; `settled`: counts of earlier audits; `resent`:
-    number of lost messages that were sent again, by (ground topic, subscription).
+    kodo_pipeline.audit.classify, `verdicts` as `bookings` change it; `settled`: counts with which the audit begins, of
+    earlier audits or of removed rows; `resent`: number of messages, lost or not proved done, that were sent again, by
+    (ground topic, subscription).
     """
 
     tables: LandedTables
@@ -99,12 +100,14 @@ class AuditResult:
         return messages(self.verdicts)
 
     def document(self) -> AuditDocument:
-        """Runs the queries of an audit, and returns its JSON document (kodo_pipeline.audit.report.document)."""
+        """Runs the queries of an audit, and returns its JSON document (kodo_pipeline.audit.report.document). Makes it
+        anew at each call.
+        """
         return self.counted()[0]
 
     def counted(self) -> tuple[AuditDocument, SettledTotals]:
         """Runs the queries of an audit. Returns (JSON document, counts over all rows so far, from which the next audit
-        continues).
+        continues; their `fates` are those of settled messages).
         """
         (fates, settled), numbers = run_queries(partial(_fates, self), partial(_numbers, self))
         ranks = {rank for (_, rank), count in fates.items() if count}
@@ -117,16 +120,16 @@ class AuditResult:
         return document(verdict, evidence, sampled, lost), replace(totals, fates=settled)
 
     def evidence(self) -> AuditEvidence:
-        """Runs the queries for the counts from which the verdict is made. Write-offs of messages are applied, all
-        others are not.
+        """Runs the queries for the counts from which the verdict is made. Write-offs of messages and of producers'
+        numbers are applied, all others are not.
         """
         (fates, _), numbers = run_queries(partial(_fates, self), partial(_numbers, self))
         return _evidence(self, fates, numbers)[0]
 
     def places(self, topic: str | None, subscription: str | None, most: int) -> list[tuple[str, str, str]]:
-        """Places of lost, unknown and unproved messages: (full name of the topic, subscription,
-        `ledger:entry:partition:batch index`), sorted, the first `most` of them. `topic`: ground topic, None: all;
-        `subscription`: None: all. Runs a query.
+        """Places that are lost, unknown or unproved: (full name of the topic, subscription,
+        `ledger:entry:partition:batch index`), sorted as texts, the first `most` of them. `topic`: ground topic, None:
+        all; `subscription`: None: all. Runs a query.
         """
         from pyspark.sql import functions as F
 
@@ -176,9 +179,10 @@ def classify_landing(
 
     `tables`: all landed rows, or, with `carried`, only those that landed after the last audit; `ground`: result of
     kodo_pipeline.audit.last_audit.landed_scope; `letters`: entries of the recall ledger; `keys`: keys with which
-    producers sign, by which only marks with a valid signature are believed, None: none are known, and every mark is
-    believed, but on a topic whose marks are signed no missing sequence number proves a loss; `carried`: rows and counts
-    of earlier audits, None: all rows are judged; `bookings`: facts that no landed row has.
+    producers sign: only marks with a valid signature prove then that a message was lost, or excuse a missing number;
+    None: none are known, and every mark does, but on a topic whose marks are signed no missing sequence number proves a
+    loss; `carried`: rows and counts of earlier audits, None: all rows are judged; `bookings`: facts that no landed row
+    has.
     """
     lanes = small_table(spark, ground.lanes, LANES)
     known_letters = list(letters)
@@ -249,7 +253,8 @@ def audit(
 
 def audit_ground(tables: LandedTables, expansion: Expansion, stored_from: Mapping[Key, int]) -> AuditScope:
     """The subscriptions, partitions and lanes to judge, as `kodo_pipeline.audit.last_audit.landed_scope` returns them,
-    but computed from Spark tables. `tables` must have `coverage` and `cursors`.
+    but computed from Spark tables, and without the partitions that the last ingest left unread
+    (`PartitionCoverage.left`). `tables` must have `coverage` and `cursors`.
     """
     assert tables.coverage is not None
     assert tables.cursors is not None
@@ -381,8 +386,16 @@ def _numbers(of: AuditResult) -> _Numbers:
         incomplete_runs(rows.records), incomplete_producers(rows.numbers, rows.marks), overview(of.tables.events)
     )
     missing = missing_of(rows.records).collect() if records else []
-    gaps = gaps_of(rows.numbers, rows.marks, signed=of.keys is not None).collect() if producers else []
+    gaps = _gaps(of) if producers else []
     return _Numbers(missing, gaps, _totals(of.settled, found))
+
+
+def _gaps(of: AuditResult) -> list[Row]:
+    """Rows of `gaps_of`, without the numbers that were written off. Runs a query."""
+    rows, settled = of.rows, list(of.bookings.write_offs.producers)
+    columns = "msg_topic string, partition int, seq_run string, last bigint"
+    known = small_table(rows.numbers.sparkSession, settled, columns) if settled else None
+    return gaps_of(rows.numbers, rows.marks, signed=of.keys is not None, settled=known).collect()
 
 
 def _totals(before: SettledTotals, found: Sequence[Row]) -> SettledTotals:
@@ -430,13 +443,14 @@ def _gap(row: Row, ground: AuditScope, unverified: Container[str]) -> SequenceGa
     firm = any(
         part.full and part.from_creation for part in ground.parts if (part.topic, part.partition) == (topic, partition)
     )
-    return SequenceGap(topic, partition, row["seq_run"], row["missing"], overdue, firm, row["claimed"] - overdue)
+    unsigned = row["claimed"] - overdue
+    return SequenceGap(topic, partition, row["seq_run"], row["missing"], overdue, firm, unsigned, row["highest"])
 
 
 def sample_findings(found: DataFrame) -> DataFrame:
-    """Chooses findings to name in a report: (fate, cause, topic, subscription, msg_topic, id), sorted by the text of
-    the status, then by place. At most 20 (SAMPLES) of each status and lane, and at most 1,000 (MOST_SAMPLES) of each
-    status, distributed over the lanes. `cause` is "" instead of null.
+    """Chooses findings to name in a report: (fate, cause, topic, subscription, msg_topic, id), sorted as texts by
+    status, `msg_topic` and `id`. At most 20 (SAMPLES) of each status and lane (`msg_topic` and subscription), and at
+    most 1,000 (MOST_SAMPLES) of each status, distributed over the lanes. `cause` is "" instead of null.
     """
     columns = ("fate", "cause", "topic", "subscription", "msg_topic", "id")
     order = ("msg_topic", "id", "subscription", "cause")  # several subscriptions may have lost one message

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
 
 class RecalledLetter(NamedTuple):
-    """Entry of the recall ledger: a dead, waiting or lost message that a recall sent or discarded (`settled`), with its
-    place, and with the lane and receipt of the sent message. kodo_pipeline.audit.recalled.LETTERS explains the fields.
+    """Entry of the recall ledger: a dead, waiting or lost message that a recall, or `kodoctl waiting apply`, sent or
+    discarded (`settled`), with its place, and with the lane and receipt of the sent message.
+    kodo_pipeline.audit.recalled.LETTERS explains the fields.
     """
 
     msg_topic: str
@@ -53,10 +54,11 @@ class RecalledLetter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LandedTables:
-    """Tables of a landing, as defined in kodo_pipeline.landing.tables. `cursors` has only rows of finished runs.
-    `landed_at`: time at which the last batch landed, ms since the epoch, 0: unknown; `removed`: rows that were removed
-    from the landing, None if no rows were removed; `clock`: clock of the last reading. `coverage`, `cursors`: None if
-    the audit's scope is made without Spark.
+    """Tables of a landing, as defined in kodo_pipeline.landing.tables, without removed rows: all rows, or only those
+    that no audit has judged. `cursors` has only rows of finished runs. `landed_at`: time at which the last batch
+    landed, ms since the epoch, 0: unknown; `removed`: rows that were removed from the landing, None if no rows were
+    removed; `clock`: clock of the last completed ingest. `coverage`, `cursors`: None if the audit's scope is made
+    without Spark.
     """
 
     events: DataFrame
@@ -72,7 +74,8 @@ class LandedTables:
 class CarriedRows:
     """Rows that earlier audits judged, with the columns of `kodo_pipeline.landing.state_tables`: rows of messages that
     are still open, and summaries of settled messages. `dead_letters`: the settled dead letters; `letters`: hashes of
-    the entries of the recall ledger that earlier audits read; `totals`: counts; `everything`: all landed messages.
+    the entries of the recall ledger that the last audit read; `totals`: counts; `everything`: all landed messages as
+    rows of `events`, new ones included.
     """
 
     open_events: DataFrame
@@ -90,11 +93,12 @@ class CarriedRows:
 class JudgedRows:
     """Rows that an audit judges, and summaries of all rows.
 
-    `events`, `transitions`: rows to judge; `booked`: all entries of the recall ledger, None if it has none; `fresh`:
-    number ranges of records that no audit has judged; `records`, `numbers`: number ranges of all records, and of all
-    producers' messages; `marks`: all marks of producers; `everything`: all landed messages. `reused`: result of
-    kodo_pipeline.audit.removed_rows.reused_numbers, None if no rows were removed, or if an earlier audit has counted
-    them. `dead_letters`: settled dead letters, which are not judged again, None: all are judged.
+    `events`, `transitions`: rows to judge; `booked`: all entries of the recall ledger about the topology, None if it
+    has none; `fresh`: number ranges of the records that no audit has judged, or of all records if all rows are judged;
+    `records`, `numbers`: number ranges of all records, and of all producers' messages, removed ones included; `marks`:
+    all marks of producers; `everything`: all landed messages. `reused`: result of
+    kodo_pipeline.audit.removed_rows.reused_numbers, None if no rows were removed, or if an audit continues from an
+    earlier one. `dead_letters`: settled dead letters, which are not judged again, None: all are judged.
     """
 
     events: DataFrame

@@ -38,7 +38,7 @@ class StateProblem(StrEnum):
 @dataclass(frozen=True, slots=True)
 class UsableState:
     """State of the last audit, from which the next audit can continue. `snapshot`: files of the state's tables;
-    `fresh`: files of the landing that the last audit did not judge, by table.
+    `fresh`: files of `events` and `transitions` that the last audit did not judge, by table.
     """
 
     state: AuditState
@@ -47,8 +47,9 @@ class UsableState:
 
 
 def usable_state(landing: Landing, snapshot: LandingSnapshot, basis: str) -> UsableState | StateProblem:
-    """Checks whether an audit can continue from the state of the last one. Returns the state, or the reason why not.
-    `snapshot`: of the landing's tables; `basis`: present result of kodo_pipeline.audit.audit_state.basis_of.
+    """Checks whether an audit can continue from the state of the last one. Returns the state, or the reason why not,
+    also if the state cannot be read. `snapshot`: of the landing, with `events` and `transitions`; `basis`: present
+    result of kodo_pipeline.audit.audit_state.basis_of.
     """
     try:
         of_state = landing.snapshot(*STATE)
@@ -68,12 +69,12 @@ def usable_state(landing: Landing, snapshot: LandingSnapshot, basis: str) -> Usa
 def landed_scope(
     landing: Landing, snapshot: LandingSnapshot, expansion: Expansion, stored_from: Mapping[Key, int]
 ) -> AuditScope:
-    """The subscriptions, partitions and lanes to judge, from the landed tables.
+    """The subscriptions, partitions and lanes to judge, from the tables `coverage` and `cursors` in `snapshot`.
 
-    Cursors of runs that began after the last finished run are left out: such a run was interrupted, and may not have
-    read the messages that these cursors show as acknowledged. `stored_from`: number of the first ledger that each
-    partition has now, if the cluster was asked; between ranges of different runs that end at or after this ledger
-    nothing can have been deleted.
+    Cursors of runs that began after the last finished run are left out: such a run was interrupted or still runs, and
+    may not have read the messages that these cursors show as acknowledged. `stored_from`: id of the oldest ledger that
+    each partition has now, {} if the cluster was not asked; if the ledger in which a range ends still exists, nothing
+    between this range and the next can have been deleted. Raises KodoctlError (K573) if files cannot be read.
     """
     coverage, cursors = (
         small_rows(landing.table(table), snapshot.files[table.name]).to_pylist() for table in (COVERAGE, CURSORS)

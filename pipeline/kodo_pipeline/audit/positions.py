@@ -80,17 +80,18 @@ def places(
     (kodo_pipeline.landing.state_tables), a row counts only for the lanes that a value there allows; null allows all.
 
     - `stored`, `addressed`: the message was read here; it is for this subscription.
-    - `identity`, `next`: hashes: of the name of the message over all hops, and of the next place in its chain of hops.
+    - `identity`: hash of the message's name over all hops, or of the place if no row has a name; `next`: hash of the
+      next place in its chain of hops, and `published`: ms since the epoch, both null if no message was read here.
     - `identity_conflict`: the message here, its records, and records with this place as the next hop name more than one
-      identity.
+      identity; null if they name none.
     - `weight`: of the heaviest record, see WEIGHTS; 0: no record.
     - `completions`: number of records that it was done, discarded or transferred; 2: two or more.
     - `referenced`: a record, or the receipt of a recall, names this place as the next hop.
-    - `target_unread`: its own record names a next hop that cannot have been read; `target_missing`: although a message
-      was stored there when the cursors were last read.
+    - `target_unread`: its own record names a next hop that reading has not passed, or of which the position is unknown;
+      `target_missing`: although a message was stored there when the cursors were last read.
     - `sent`, `recall_unconfirmed`, `discarded`: of kodo_pipeline.audit.recalled.recalled_positions.
-    - `carried`: a row that an earlier audit has seen is about this place; `recalled`: the recall ledger, or the recall
-      id of its message, names it.
+    - `carried`: a row that an earlier audit has seen is about this place; `recalled`: the recall ledger names it, or
+      its message has a recall id.
     """
     known = [
         _stored_places(events, lanes),
@@ -146,8 +147,8 @@ def _group_by_place(known: Sequence[DataFrame]) -> DataFrame:
 
 
 def hops(events: DataFrame, lanes: DataFrame) -> DataFrame:
-    """Next hops that are stored: (family, next), where `next` is a hash as in `places`. A message whose `next` is in
-    this table was moved, even if the record of the move is missing.
+    """Next hops that are stored, one row each: (family, next), where `next` is a hash as in `places`. A message whose
+    `next` is in this table was moved, even if the record of the move is missing.
     """
     return hop_places(events, lanes).select("family", "next").distinct()
 
@@ -192,8 +193,8 @@ def _facts(*given: tuple[Column, int]) -> Column:
 
 def identity_of(kodo_id: str, mid: str) -> Column:
     """Column with the identity of a message over all its hops, as audit records contain it: its property `kodo-id`, or
-    its position if the property is missing, empty or too long; cut at MAX_TEXT characters. `kodo_id`, `mid`: names of
-    the columns with the property and the position.
+    the position of its first hop if the property is missing, empty or longer than MAX_ID; cut at MAX_TEXT characters.
+    `kodo_id`, `mid`: names of the columns with the property and the position.
     """
     given = F.when(F.length(kodo_id).between(1, MAX_ID), F.col(kodo_id))
     return F.substring(F.coalesce(given, F.col(mid)), 1, MAX_TEXT)
@@ -341,9 +342,9 @@ def _with_place(records: DataFrame, place: str) -> DataFrame:
 
 
 def split_position(records: DataFrame, place: str, prefix: str) -> DataFrame:
-    """Adds columns with the parts of a position: ledger, entry, part and batch, each name after `prefix`. `place`:
-    column with the text `ledger:entry:partition:batch index`. Each column is null on its own if the text lacks this
-    part or the part is no number.
+    """Adds columns with the parts of a position: ledger, entry, part and batch, each name after `prefix`; replaces
+    columns of these names. `place`: column with the text `ledger:entry:partition:batch index`. Each column is null on
+    its own if the text lacks this part or the part is no number.
     """
     # an empty text becomes null first: to cast what is no number Spark throws and catches, ten times the cost of one
     parts = F.split(F.nullif(F.col(place), F.lit("")), ":")

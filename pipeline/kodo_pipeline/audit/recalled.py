@@ -25,9 +25,9 @@ LETTERS: Final = """
 """Columns of an entry of the recall ledger: the place of a dead, waiting or lost message, its publish time in ms since
 the epoch, and `settled`: `sent` or `discarded`. If it was sent: topic and partition of the target lane, and `receipt`,
 the position there as `ledger:entry`; empty: the broker had it already. `sending` is equal for letters that were sent as
-one message, which has the recall id of one of them. `holder`: on a ready topic (of a backup level), which all
-subscriptions read, the one for which it was sent or discarded; else empty. `lost`: it was lost there, for `holder`, and
-sent again from a landing.
+one message, which has the recall id of one of them. `holder`: the subscription for which it was sent or discarded, if
+it was lost, or on a ready topic (of a backup level), which all subscriptions read; else empty. `lost`: it was lost
+there, for `holder`, and sent again from a landing.
 """
 BOOKED: Final = f"{LETTERS}, seen boolean"  # and whether an earlier audit has seen the entry
 WEIGHED: Final = f"{LETTERS}, landed boolean, arrived boolean"
@@ -40,8 +40,9 @@ def with_evidence(letters: DataFrame, events: DataFrame) -> DataFrame:
     """Adds to `letters` (LETTERS) the evidence of the landing (columns of WEIGHED), and leaves out letters at whose
     position a message with another publish time was read.
 
-    `landed`: the dead letter was read at its position; `arrived`: the recalled message was read at the position of its
-    receipt, or at any position if there is no receipt.
+    `landed`: the message of the letter was read at its position; `arrived`: the message that was sent for the letter,
+    or for all letters of one `sending`, was read at the position of its receipt, or at any position if the receipt is
+    empty.
     """
     there = events.select(*_PLACE, F.unix_millis("publish_ts").alias("at")).join(
         F.broadcast(letters.select(*_PLACE, "published")), list(_PLACE), how="inner"
@@ -73,8 +74,8 @@ def with_evidence(letters: DataFrame, events: DataFrame) -> DataFrame:
 
 def resent(letters: DataFrame) -> DataFrame:
     """Counts lost messages that were sent again: (msg_topic, subscription, messages). `letters`: result of
-    `with_evidence`. If a message was lost on its way, it was never stored where it was lost; then its copy is the
-    evidence.
+    `with_evidence`. A message counts if it was read where it was lost, or, as one that was lost on its way was never
+    stored there, if its copy was read; letters of one `sending` count once.
     """
     return (
         letters.where(F.col("lost") & (F.col("settled") == "sent") & (F.col("landed") | F.col("arrived")))
@@ -87,12 +88,13 @@ def resent(letters: DataFrame) -> DataFrame:
 def recalled_positions(letters: DataFrame, lanes: DataFrame) -> DataFrame:
     """Facts that the recall ledger adds to places: for each of `letters` (result of `with_evidence`) in one of `lanes`
     its place (lane, ledger, entry, batch), the conditions `sent`, `recall_unconfirmed`, `discarded` and `seen`, and the
-    place of its copy (to_lane, to_ledger, to_entry, to_batch; null if unknown or not read yet).
+    place of its copy (to_lane, to_ledger, to_entry, to_batch), all null unless the letter was read at its place and
+    reading has passed that of the copy. On a ready topic only the lane of the letter's `holder` has a row.
 
-    `sent`: the letter was sent, and its copy was read, or reading has passed its position (then the place of the copy
-    is judged), or it cannot have been read yet. `recall_unconfirmed`: the recall ledger says that it was sent, but
-    nothing that was read confirms it. `discarded`: the ledger says so, and the letter was read at its place. `seen`: an
-    earlier audit has seen the entry.
+    `sent`: the letter was sent, and its copy was read; or the letter was read at its place, and reading has passed the
+    position of the copy (then the place of the copy is judged), or nothing was stored there yet when the cursors were
+    last read. `recall_unconfirmed`: the recall ledger says that it was sent, and `sent` is false. `discarded`: the
+    ledger says so, and the letter was read at its place. `seen`: an earlier audit has seen the entry.
     """
     sources = lanes.select("lane", "msg_topic", "msg_partition", "subscription", "state")
     receipt = F.split(F.nullif(F.col("receipt"), F.lit(_NOWHERE)), ":")

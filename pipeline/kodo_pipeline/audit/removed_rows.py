@@ -31,8 +31,9 @@ _LEDGER: Final = ("msg_topic", "msg_partition", "ledger")
 
 @dataclass(frozen=True, slots=True)
 class RemovedRows:
-    """Removed rows of a landing. `record`: the last removal, and sums over all removals; `places`, `numbers`: the
-    tables REMOVED_PLACES and REMOVED_NUMBERS of kodo_pipeline.landing.state_tables.
+    """Figures about the rows that removals took out of a landing; if `record.finished` is false, files may still have
+    rows of the last removal. `record`: the last removal, and sums over all removals; `places`, `numbers`: the tables
+    REMOVED_PLACES and REMOVED_NUMBERS of kodo_pipeline.landing.state_tables.
     """
 
     record: RemovalRecord
@@ -41,37 +42,46 @@ class RemovedRows:
 
     def ranges(self, run: str | None = None) -> DataFrame:
         """Removed entry ranges of each ledger: (msg_topic, msg_partition, ledger, removed), where `removed` is an array
-        of (first, last). `run`: only those of this removal; None: of all removals.
+        of (first, last), both included, in any order. `run`: only those of this removal; None: of all removals.
         """
         places = self.places if run is None else self.places.where(F.col("run") == run)
         return places.groupBy(*_LEDGER).agg(F.collect_list(F.struct("first", "last")).alias("removed"))
 
     def holds_one_of(self, places: DataFrame) -> bool:
-        """True if the rows at one of `places`, (msg_topic, msg_partition, ledger, entry), were removed. Runs a query."""
+        """True if one of `places`, (msg_topic, msg_partition, ledger, entry), is in a range that any removal removed.
+        Runs a query.
+        """
         found = places.join(F.broadcast(self.ranges()), list(_LEDGER), how="inner")
         return not found.where(_is_inside("entry")).isEmpty()
 
     def records(self, lanes: DataFrame) -> DataFrame:
-        """Number ranges of removed audit records, as kodo_pipeline.audit.completeness.record_ranges returns them."""
+        """Number ranges of removed audit records, with the columns of
+        kodo_pipeline.audit.completeness.record_ranges; ranges of one run and family that touch or overlap are joined.
+        `lanes`: rows of kodo_pipeline.audit.positions.LANES.
+        """
         families = F.broadcast(lanes.select("topic", "subscription", "family").distinct())
         theirs = self.numbers.where("msg_topic IS NULL").join(families, ["topic", "subscription"], how="left")
         return merge_ranges(theirs.select("run", "family", "first", "last", "rows"), ["run", "family"])
 
     def producers(self) -> DataFrame:
-        """Number ranges of removed messages, as kodo_pipeline.audit.completeness.producer_ranges returns them."""
+        """Number ranges of removed messages, with the columns of kodo_pipeline.audit.completeness.producer_ranges.
+        Ranges of different removals may touch or overlap.
+        """
         theirs = self.numbers.where("msg_topic IS NOT NULL").withColumnsRenamed(
             {"partition": "seq_partition", "run": "seq_run"}
         )
         return theirs.select("msg_topic", "seq_partition", "seq_run", "first", "last", "rows")
 
     def events_left(self, events: DataFrame) -> DataFrame:
-        """Returns `events` without the rows of the last removal, which files still have if the removal was killed."""
+        """Returns `events` without the rows at places of the last removal, which files still have if it is not
+        finished. `events`: rows of batches up to `record.batch`; the removal leaves later ones.
+        """
         found = events.join(F.broadcast(self.ranges(self.record.run)), list(_LEDGER), how="left")
         return found.where(~_is_inside("entry")).select(*events.columns)
 
     def transitions_left(self, transitions: DataFrame) -> DataFrame:
-        """Returns `transitions` (audit records) without the rows of the last removal: records about a removed place,
-        and records with a removed place as target.
+        """Returns `transitions` (audit records) without records about a place of the last removal, and without records
+        that have such a place as target. `transitions`: rows of batches up to `record.batch`, as in `events_left`.
         """
         found = split_position(split_position(transitions, "id", ""), "target_id", "target_")
         ranges = self.ranges(self.record.run)
@@ -84,7 +94,9 @@ class RemovedRows:
 
 
 def with_removed(places: DataFrame, lanes: DataFrame, removed: RemovedRows | None) -> DataFrame:
-    """Adds the column `removed` to `places`: true if the rows of a settled message were removed there."""
+    """Adds the column `removed` to `places` (result of kodo_pipeline.audit.positions.places): true if the rows of a
+    settled message were removed there; false everywhere if `removed` is None. `lanes`: rows of LANES there.
+    """
     if removed is None:
         return places.withColumn("removed", F.lit(False))
     named = lanes.select("lane", "msg_topic", "msg_partition")
@@ -94,9 +106,10 @@ def with_removed(places: DataFrame, lanes: DataFrame, removed: RemovedRows | Non
 
 
 def reused_numbers(removed: DataFrame, fresh: DataFrame) -> DataFrame:
-    """Counts numbers of removed records that `fresh` records have again: (family, numbers). Whether the two records are
-    equal cannot be checked any more. Both parameters are as kodo_pipeline.audit.completeness.record_ranges returns
-    them.
+    """Counts numbers of removed records that `fresh` records of the same worker run have again: (family, numbers), by
+    the subscription of the removed record; removed records of subscriptions that the file does not have are left out.
+    Whether the two records are equal cannot be checked any more. A number that the run has for several subscriptions
+    may count more than once. Both parameters have the columns of kodo_pipeline.audit.completeness.record_ranges.
     """
     before = removed.select("run", "family", F.col("first").alias("since"), F.col("last").alias("until"))
     both = before.join(fresh.select("run", "first", "last"), "run", how="inner")
@@ -114,8 +127,8 @@ def _is_inside(entry: str) -> Column:
 def rows_left(
     spark: SparkSession, landing: Landing, table: Table, files: Sequence[DataFile], removed: RemovedRows | None
 ) -> DataFrame:
-    """Reads the rows of `files` of the table `events` or `transitions`, without rows of a removal that was killed
-    before it took them out of these files.
+    """Rows of `files` of the table `events` or `transitions` as a frame, without rows of the last removal, also if it
+    is not finished, so that files still have them. `removed`: None if no rows were ever removed.
     """
     if removed is None or removed.record.finished:
         return landing.read_files(spark, table, files)

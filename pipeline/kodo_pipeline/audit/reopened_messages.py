@@ -45,8 +45,9 @@ Message = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class RowsBefore:
-    """Landed rows that earlier audits judged, read only if a settled message has to be judged again. `files`: by table;
-    `removed`: removed rows, which are left out.
+    """Landed rows that earlier audits judged, read only to find settled messages that have to be judged again.
+    `files`: files of `events` and `transitions`, by table; `removed`: rows that were removed from the landing, None:
+    no rows were removed.
     """
 
     spark: SparkSession
@@ -55,15 +56,16 @@ class RowsBefore:
     removed: RemovedRows | None
 
     def read(self, table: Table) -> DataFrame:
-        """Reads the rows of the table in these files."""
+        """Rows of the table, `events` or `transitions`, in `files` as a frame, without removed rows."""
         return rows_left(self.spark, self.landing, table, self.files[table], self.removed)
 
 
 @dataclass(frozen=True, slots=True)
 class LastAudit:
-    """Result of the last audit, for the search. `before`: the rows that it judged; `ends`: last position of each
-    partition that had been read; `released`: partitions of dead-letter topics whose cursor has changed since; `rows`:
-    number of rows that it left open, plus the rows that landed since.
+    """State of the last audit, for the search. `before`: all rows that it and earlier audits judged; `ends`: last
+    position that had been read of each partition, without audit topics; `released`: partitions of dead-letter topics
+    whose cursor has changed since; `rows`: number of rows that the last audit left open, plus the rows that landed
+    since.
     """
 
     before: RowsBefore
@@ -73,12 +75,12 @@ class LastAudit:
 
 
 def mentioned_messages(of: AuditResult, carried: CarriedRows, last: LastAudit) -> list[Message] | None:
-    """Finds the settled messages to which a new row refers, by position or by identity, and those whose dead letter was
-    acknowledged since. Returns (number of the subscription, hash of the identity) of each, sorted, at most MOST + 1 of
-    each kind; MOST is 10,000. Runs queries.
+    """Finds the settled messages to which a new row refers, by position or by identity, and those with a dead letter
+    that was acknowledged since. Returns (number of the subscription, hash of the identity) of each, sorted; if these
+    are more than MOST (10,000), some may be missing. Runs queries.
 
-    Returns None, which requires an audit of all rows, if new rows refer to more than MOST places, or to a removed place
-    whose message is counted.
+    Returns None, which requires an audit of all rows, if new rows refer to more than MOST places at which no open
+    message is, or, when rows were removed since the counts of settled messages began, to a removed place.
     """
     lanes = F.broadcast(of.lanes.select("lane", "msg_topic", "msg_partition"))
     unrecorded = of.outcomes.where(~F.col("stored") & ~F.col("carried")).join(lanes, "lane", how="inner")
@@ -140,11 +142,11 @@ def _released_hashes(of: AuditResult, last: LastAudit) -> DataFrame:
 def reopen_messages(
     of: AuditResult, carried: CarriedRows, last: LastAudit, found: Sequence[Message], stack: ExitStack
 ) -> CarriedRows | None:
-    """Moves the messages in `found` from the settled to the open rows, and returns the carried rows. Runs queries.
-    Spark caches the rows of the messages until `stack` is closed.
+    """Returns a copy of `carried` in which the messages in `found` are among the open rows, and not among the settled
+    ones. Runs queries. Spark caches the rows of the messages until `stack` is closed, whatever is returned.
 
-    Returns None, which requires an audit of all rows, if one of the messages is not in the settled rows, or if the rows
-    that earlier audits judged do not prove how it was settled.
+    Returns None, which requires an audit of all rows, if one of the messages is not among the settled ones, or if the
+    landed rows do not show the status with which each was counted, as may be when rows were removed since.
     """
     spark, lanes = of.lanes.sparkSession, of.lanes
     asked = F.broadcast(small_table(spark, found, "family int, identity bigint"))

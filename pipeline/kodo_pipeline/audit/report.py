@@ -26,7 +26,8 @@ def document(
     lost: Iterable[LostLaneRow] = (),
 ) -> AuditDocument:
     """Makes the JSON document of an audit, without the keys that are not required (`judged`, `run`, `read_at`,
-    `commands`). `lost`: number of lost messages by lane.
+    `commands`). `findings`: samples, which `sql` of the document is about; `lost`: number of places with a lost
+    message, by lane.
     """
     found = list(findings)
     return {
@@ -43,8 +44,8 @@ def document(
 
 
 def sql(findings: Sequence[AuditFinding]) -> Iterator[str]:
-    """Yields SQL queries on the landing's tables that show the rows behind the findings: for each topic one on `events`
-    and one on `transitions`.
+    """Yields SQL queries on the landing's tables that show the rows behind the findings: for each `msg_topic` of a
+    finding one on `events` and one on `transitions`, which may also show records of other subscriptions.
     """
     topics: dict[str, list[str]] = {}
     for one in findings:

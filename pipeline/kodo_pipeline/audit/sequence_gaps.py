@@ -20,16 +20,17 @@ WORD: Final = 64  # numbers in one row
 
 
 def number_ranges(numbers: DataFrame, keys: Sequence[str], number: str) -> DataFrame:
-    """Ranges of the values in the column `number`, for each of the keys: (keys, first, last, rows); `rows`: number of
-    rows, exact only in the sum over a key (see `word_ranges`). Numbers below 1 are left out. Ranges may touch each
-    other: `merge_ranges` joins these.
+    """Ranges of the values in the column `number`, for each combination of values of the columns `keys`: (keys, first,
+    last, rows), both ends included; `rows`: number of rows, exact only in the sum over a combination (see
+    `word_ranges`). Null and numbers below 1 are left out. Ranges may touch each other: `merge_ranges` joins these.
     """
     return word_ranges(number_words(numbers, keys, number), keys)
 
 
 def word_ranges(words: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Converts the result of `number_words` to ranges: (keys, first, last, rows). A word without a hole is one range;
-    in any other word each number is a range, and the first of them has all rows of the word.
+    """Converts the result of `number_words` to ranges: (keys, first, last, rows). A word all of whose WORD numbers were
+    seen is one range; in any other word each number is a range, and the first of them has all rows of the word. The
+    word 0 is never one range, because its number 0 is never seen.
     """
     begin = f"word * {WORD}"
     whole = f"array(struct({begin} AS first, {begin} + {WORD - 1} AS last, `rows`))"
@@ -40,8 +41,8 @@ def word_ranges(words: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 
 def merge_ranges(ranges: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Joins ranges of the same `keys` that overlap or touch. `ranges`: (keys, first, last, rows) in any order, `last`
-    included. Returns the same columns; `rows` is the sum over the joined ranges.
+    """Joins ranges of the same `keys` (null equals null) that overlap or touch. `ranges`: (keys, first, last, rows) in
+    any order, `last` included. Returns these columns alone; `rows` is the sum over the joined ranges.
     """
     before = Window.partitionBy(*keys).orderBy("first", "last").rowsBetween(Window.unboundedPreceding, -1)
     upwards = Window.partitionBy(*keys).orderBy("first", "last").rowsBetween(Window.unboundedPreceding, 0)
@@ -57,8 +58,8 @@ def merge_ranges(ranges: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 def number_words(numbers: DataFrame, keys: Sequence[str], number: str) -> DataFrame:
     """Groups numbers into words of WORD neighbours. Returns (keys, word, bits, rows, highest) of each word with a
-    number: `word` is the number divided by WORD, `bits` has a bit for each number that was seen, `rows` counts rows,
-    `highest` is the largest number. Numbers below 1 are left out.
+    number: `word` is the number divided by WORD, rounded down; `bits` has the bit `number % WORD` of each number that
+    was seen; `rows`: number of rows; `highest`: largest number of the word. Null and numbers below 1 are left out.
     """
     bit = f"shiftleft(1L, cast(`{number}` % {WORD} as int))"
     return (
@@ -70,8 +71,8 @@ def number_words(numbers: DataFrame, keys: Sequence[str], number: str) -> DataFr
 
 def holes(ranges: DataFrame, keys: Sequence[str]) -> DataFrame:
     """Adds to each range the hole directly before it: `from` and `to`, its first and its last number, both null if
-    there is no hole. A key's numbers begin at 1. `ranges`: (keys, first, last, …), which may overlap; a range with
-    `last` below `first` is empty and only marks that the numbers below `first` were given.
+    there is no hole. The numbers of each combination of `keys` begin at 1. `ranges`: (keys, first, last, …), which may
+    overlap; a range whose `last` is `first` - 1 is empty, and only marks that the numbers below `first` were given.
     """
     before = Window.partitionBy(*keys).orderBy("first", "last").rowsBetween(Window.unboundedPreceding, -1)
     hole = F.col("first") - 1 > F.col("known")

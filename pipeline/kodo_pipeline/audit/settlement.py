@@ -36,8 +36,8 @@ SURPRISES: Final = ("a message was read again", "a record has the number of one 
 
 def surprises(of: AuditResult, carried: CarriedRows, ends: Mapping[Key, Place]) -> list[str]:
     """Reasons, from SURPRISES, why the result of this incremental audit may differ from that of an audit of all rows;
-    [] if nothing suggests that it differs. Runs a query. `ends`: last position of each partition that had been read
-    when the carried rows were judged.
+    [] if nothing suggests that it differs. Runs a query. `ends`: last position that had been read of each partition
+    when the carried rows were judged; partitions that it lacks are not checked for messages that were read again.
     """
     twice = was_read(of.tables.events.select("msg_topic", "msg_partition", "ledger", "entry"), ends)
     checks = [twice.limit(1), _numbered_again(of, carried)]
@@ -46,8 +46,8 @@ def surprises(of: AuditResult, carried: CarriedRows, ends: Mapping[Key, Place]) 
 
 
 def was_read(rows: DataFrame, ends: Mapping[Key, Place]) -> DataFrame:
-    """Keeps the rows whose position is at or before the position in `ends` of their partition. Rows of partitions that
-    `ends` lacks are left out.
+    """Keeps the rows, with the columns msg_topic, msg_partition, ledger and entry, whose position is at or before the
+    position in `ends` of their partition. Rows of partitions that `ends` lacks are left out.
     """
     listed = small_table(rows.sparkSession, [(*key, *place) for key, place in ends.items()], _ENDS)
     known = rows.join(F.broadcast(listed), ["msg_topic", "msg_partition"], how="inner")
@@ -65,17 +65,10 @@ def _numbered_again(of: AuditResult, carried: CarriedRows) -> DataFrame:
     return numbers.crossJoin(distinct).where("numbers > distinct")
 
 
-def has_strange_numbers(of: AuditResult) -> bool:
-    """True if a new record has a number below 1, which no worker writes. The search for contradictions counts such
-    records, but number ranges leave them out. Runs a query.
-    """
-    return not of.tables.transitions.where("number < 1").isEmpty()
-
-
 def settled_messages(outcomes: DataFrame) -> DataFrame:
     """Finds out which messages are settled: (family, identity, settled, rank) of every message. Like
     kodo_pipeline.audit.classify.messages, but without the search for next hops, so that `rank` is right only for
-    settled messages.
+    settled messages. `outcomes`: result of kodo_pipeline.audit.classify.outcomes.
     """
     ranks = F.expr("without_next_hop div 100").cast("int")
     twice = (F.col("completions") > 1) & (F.col("worst") <= RANKS[MessageStatus.DONE])
@@ -91,8 +84,8 @@ def settled_messages(outcomes: DataFrame) -> DataFrame:
 
 
 def open_places(of: AuditResult, messages: DataFrame) -> DataFrame:
-    """Places of all messages that are not settled: (lane, ledger, entry, batch, family, msg_topic, msg_partition,
-    subscription). `messages`: result of kodo_pipeline.audit.classify.messages.
+    """Places of all messages that this audit judged and that are not settled: (lane, ledger, entry, batch, family,
+    msg_topic, msg_partition, subscription). `messages`: result of kodo_pipeline.audit.classify.messages.
     """
     lanes = F.broadcast(of.lanes.select("lane", "msg_topic", "msg_partition", "subscription"))
     open_ones = messages.where(~F.col("settled")).select(*NAMED)
@@ -101,8 +94,9 @@ def open_places(of: AuditResult, messages: DataFrame) -> DataFrame:
 
 
 def state_frames(of: AuditResult, messages: DataFrame, places: DataFrame) -> dict[Table, DataFrame]:
-    """Rows for each table of the state, except LETTERS_SEEN. SETTLED and DEAD_LETTERS get only messages that this audit
-    settled. `places`: result of `open_places`.
+    """Rows for each table of the state, except LETTERS_SEEN. SETTLED and DEAD_LETTERS get only what this audit settled,
+    to be added to their rows (if no message was reopened); the other tables get all of their rows anew.
+    `messages`: result of kodo_pipeline.audit.classify.messages; `places`: result of `open_places`.
     """
     at = ("msg_topic", "msg_partition", "ledger", "entry", "batch")
     families = places.groupBy(*at).agg(F.array_sort(F.collect_set("family")).alias("families"))
@@ -120,10 +114,10 @@ def state_frames(of: AuditResult, messages: DataFrame, places: DataFrame) -> dic
 
 
 def open_records(transitions: DataFrame, places: DataFrame, families: DataFrame) -> DataFrame:
-    """Rows of OPEN_RECORDS: records about one of `places` (`own` is true), and records that name one of them as the
-    target (`refers` has its `families`). `families`: (msg_topic, msg_partition, ledger, entry, batch, families), a row
-    for each of these places, with the numbers of the subscriptions for which its message is open. If `transitions` has
-    a column `own` already, False stays False.
+    """Rows of OPEN_RECORDS: records of a subscription about one of its `places` (`own` is true), and records of any
+    subscription that name one of `places` as the target (`refers` has its `families`; [] in other rows). `families`:
+    (msg_topic, msg_partition, ledger, entry, batch, families), a row for each of these places, with the numbers of the
+    subscriptions for which its message is open. If `transitions` has a column `own` already, False stays False.
     """
     own = places.select(
         "msg_topic", F.col("msg_partition").alias("part"), "subscription", "ledger", "entry", "batch",

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 
 def genuine(keys: Secret) -> Column:
-    """Condition on rows of `events`: the message has no payload, and a valid signature by one of the keys for the topic
-    that it is stored on. False for rows with a payload: no mark has one, and the audit reads no payloads.
+    """Condition on rows of `events`: the message has no payload, or an empty one, and a valid signature by one of the
+    keys for the topic that it is stored on. False for rows with a payload: no mark has one, and the audit reads no
+    payloads. `keys`: text that kodoctl.protocol.signing.Signer.parse accepts.
     """
     from pyspark.sql import functions as F
 
@@ -28,8 +29,8 @@ def genuine(keys: Secret) -> Column:
 
 
 def is_signed(keys: Secret, topic: str, properties: Mapping[str, str]) -> bool:
-    """True if the properties have a valid signature for an empty payload or for none: the landing does not distinguish
-    the two.
+    """True if the properties have a valid signature by one of the keys, for the topic (full name), and for an empty
+    payload or for none: both have the size 0, and the audit reads no payloads. Raises ValueError if `keys` are no keys.
     """
     signer = _signer(keys)
     return signer.genuine(topic, b"", properties) or signer.genuine(topic, None, properties)

@@ -22,7 +22,7 @@ from kodo_pipeline.audit.audit_state import (
     last_batch,
     letter_hash,
 )
-from kodo_pipeline.audit.settlement import has_strange_numbers, open_places, state_frames
+from kodo_pipeline.audit.settlement import open_places, state_frames
 from kodo_pipeline.evidence.audit_evidence import RANKS, MessageStatus
 from kodo_pipeline.landing.landing_commits import AUDIT_RUN, LandingCommit, TableFiles
 from kodo_pipeline.landing.state_tables import DEAD_LETTERS, LETTERS_SEEN, SETTLED
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from kodo_pipeline.landing.landing_store import Landing, LandingSnapshot
     from kodo_pipeline.landing.tables import Table
 
-_STRANGE: Final = "an audit record has a number below 1"
 _NAMES: Final = "messages are meant for more than 10,000 different subscriptions"
 _ADDED: Final = (SETTLED, DEAD_LETTERS)  # what an audit settles is added to them
 SPARK_FAILURES: Final = (PySparkException, Py4JError)  # of a file that is gone pyspark gives either
@@ -49,8 +48,8 @@ _FILES: Final = 32  # of each of these, before they are put together
 
 @dataclass(frozen=True, slots=True)
 class StateBefore:
-    """State from which an audit began. `snapshot`: files of its tables; `carried`: its rows; `reopened`: number of
-    settled messages that are judged again.
+    """State from which an audit began. `snapshot`: files of its tables; `carried`: its rows, in which `reopened`
+    messages, once settled, are open again because this audit judges them again.
     """
 
     snapshot: LandingSnapshot
@@ -59,9 +58,10 @@ class StateBefore:
 
 
 class StateWriter:
-    """Writer of the state of one audit. Neither a failed write nor a lock that another audit has fails the audit:
-    `save` returns the reason, and the next audit continues from the state before, if there is one. The constructor
-    takes the lock for one audit at a time, until `stack` is closed, and removes files of killed audits.
+    """Writer of the state of one audit. The constructor takes the lock of audits, until `stack` is closed, and removes
+    files of killed audits; where locks do not exist (Landing.alone), a conflicting commit is refused instead. No lock
+    of another audit, KodoctlError or failure of Spark fails this audit: `save` returns the reason, and the next audit
+    continues from the state that was committed last, if there is one.
     """
 
     def __init__(self, landing: Landing, inputs: AuditInputs, run: str, stack: ExitStack) -> None:
@@ -74,17 +74,14 @@ class StateWriter:
             self._problem = _words(problem)
 
     def save(self, judged: AuditResult, totals: SettledTotals, known: StateBefore | None) -> str:
-        """Commits the state for the next audit. Returns "", or the reason if nothing was committed. `totals`: second
-        result of `judged.counted`; `known`: the state from which this audit began, None if there was none.
+        """Commits the state for the next audit. Returns "", or the reason why it, or the constructor, failed. `totals`:
+        second result of `judged.counted`; `known`: the state from which this audit began, None if it judged all rows.
         """
         if self._problem:
             return self._problem
         places = open_places(judged, judged.messages).persist()
         try:
-            # Where Spark knows that they are few, it does not shuffle all records to join them.
-            is_strange, _ = run_queries(partial(has_strange_numbers, judged), places.count)
-            if is_strange:
-                return _STRANGE
+            places.count()  # where Spark knows that they are few, it does not shuffle all records to join them
             self._write(judged, places, totals, known)
         except (KodoctlError, *SPARK_FAILURES) as problem:
             with suppress(KodoctlError):

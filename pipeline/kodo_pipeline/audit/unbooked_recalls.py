@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class UnbookedRecalls:
-    """Messages that recalls sent and that landed, but of which the recall ledger at `ledger` has no entry. `ids`:
-    recall ids, one for each message, by ground topic.
+    """Messages that landed and that a recall, or `kodoctl waiting apply`, sent, but of which the recall ledger at
+    `ledger` has no entry. `ids`: recall ids, one for each message, by ground topic; topics without any are missing.
     """
 
     ledger: str
@@ -36,16 +36,17 @@ class UnbookedRecalls:
         return sum(len(one) for one in self.ids.values())
 
     def text(self, topic: str | None = None) -> str:
-        """Text of a finding about the recalls of the ground topic `topic`; None: of all topics."""
+        """Text of a finding about the messages of a ground topic, also if there are none; None: of all topics."""
         count = self.count if topic is None else len(self.ids.get(topic, ()))
         what = f"{many(count, 'message')} {'was' if count == 1 else 'were'} sent again by recalls"
         return f"{what} that the ledger at {self.ledger} does not have: the ledger is not here. Name it with --ledger"
 
 
 def sent_again(judged: DataFrame, lanes: DataFrame, unbooked: UnbookedRecalls) -> DataFrame:
-    """Sets the status UNPROVED (Cause.SENT_AGAIN) for lost messages that an unbooked recall has sent. Returns all rows
-    of `judged`. A recall's id follows from the place (kodoctl.recall.plan.recall_plan.recall_id); a recall that was
-    made with `again` has another id and is not recognised.
+    """Sets the status UNPROVED (Cause.SENT_AGAIN) at lost places whose message was read, and was sent by an unbooked
+    recall. Returns all rows of `judged`, the result of kodo_pipeline.audit.classify.place_outcomes. `lanes`: rows of
+    kodo_pipeline.audit.positions.LANES. A place is recognised by its recall id
+    (kodoctl.recall.plan.recall_plan.recall_id); a recall with `again` uses other ids, so its places stay lost.
     """
     lost = outcome_of(MessageStatus.LOST)
     ids = small_table(judged.sparkSession, [(one,) for some in unbooked.ids.values() for one in some], "id string")

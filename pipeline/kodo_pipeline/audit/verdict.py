@@ -42,8 +42,8 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One reason why the verdict is not *no loss*. `kind`: a word for programs; `proves`: the outcome that this reason
-    alone would give; `text`: a sentence for people.
+    """One reason why the verdict is not *no loss*. `kind`: some words for programs; `proves`: the outcome that this
+    reason alone would give; `text`: for people, a sentence, or the number of more reasons of this kind.
     """
 
     kind: str
@@ -53,9 +53,9 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Outcome of an audit. `reasons`: why it is not *no loss*, losses first; of many reasons of one kind there are
-    five, and one with the number of the others, but all reasons about subscriptions are there; `notes`: texts that do
-    not affect the outcome.
+    """Outcome of an audit. `reasons`: why it is not *no loss*, losses first; of many reasons that are alike the first
+    five are there, and one with the number of the others, but all that follow from SubscriptionTotals are there;
+    `notes`: texts that do not affect the outcome.
     """
 
     outcome: Outcome
@@ -131,7 +131,7 @@ def _unread(parts: Iterable[PartitionCoverage]) -> Iterator[Reason]:
 
 def is_expiring(part: PartitionCoverage) -> bool:
     """True if messages of the partition may have expired (TTL) unread: it has a TTL, and the longest time between two
-    readings is unknown, or at least the TTL less a day. False without a TTL.
+    readings is unknown, or at least the TTL less a day; so always with a TTL of a day or less. False without a TTL.
     """
     return bool(part.ttl) and (part.unread is None or part.unread >= part.ttl - DAY)
 

@@ -2,7 +2,8 @@
 and a note names them; later losses and doubts count. Pure.
 
 A write-off names its loss or doubt so that nothing later has the same name: by the position of a message, the range or
-the run of a hole, the end of a time in which messages may have expired, or the number of a kind.
+the run of a hole, the highest missing number of a producer, the end of a time in which messages may have expired, or
+the number of a kind.
 """
 
 from __future__ import annotations
@@ -35,10 +36,14 @@ _SHOWN: Final = 5  # write-offs that notes tell one by one
 
 
 class WrittenOff(NamedTuple):
-    """One loss or doubt. `kind`: MESSAGE, COVERAGE and so on; `topic`: full name, for records of a subscription the
-    ground topic; `partition`: NOWHERE if it has none; `subscription`: "" if it has none. `name`: position of a message,
-    problem of coverage, run of a producer, or time of the last reading (ms since the epoch) for a TTL; else "".
-    `number`: how many.
+    """One loss or doubt. `kind`: a constant of this module, such as MESSAGE; `topic`: full name, but of RECORDS and
+    FORGED the ground topic; `partition`: -1 (NOWHERE) if it has none, or on a plain topic; `subscription`: "" if it has
+    none. `name`: position of a message (`ledger:entry:partition:batch`), problem of coverage, `RUN:NUMBER` of a
+    producer (its run, and the highest number that is missing), or for TTL the time of the last reading (ms since the
+    epoch); else "". `number`: how many messages, records or numbers; 0 in an item that is a key of `WriteOffs.counts`.
+
+    Older kodoctls named a producer by RUN alone; such an item settles `number` numbers of the run, whichever they are,
+    until an item with a number is booked for the run.
     """
 
     kind: str
@@ -52,7 +57,7 @@ class WrittenOff(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class WriteOffs:
     """All write-offs of a landing. `counts`: number that was written off, by item (with its `number` set to 0);
-    `notes`: a sentence for each of the five newest bookings, newest first, and one for all earlier ones.
+    `notes`: a sentence for each of the five newest applied plans, newest first, and one with the number of the others.
     """
 
     counts: Mapping[WrittenOff, int]
@@ -61,7 +66,7 @@ class WriteOffs:
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, Any]]) -> Self:
         """Makes the write-offs from rows of the table `write_offs`. If the same item was written off several times, the
-        largest count applies.
+        largest `number` applies.
         """
         counts: dict[WrittenOff, int] = defaultdict(int)
         booked: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
@@ -82,24 +87,42 @@ class WriteOffs:
 
     @property
     def places(self) -> Iterator[tuple[str, str, str]]:
-        """Yields (full name of the topic, subscription, `ledger:entry:partition:batch`) of each written-off message."""
+        """Yields (full name of the topic, subscription, `ledger:entry:partition:batch`) of each written-off place."""
         return ((one.topic, one.subscription, one.name) for one in self.counts if one.kind == MESSAGE)
+
+    @property
+    def producers(self) -> Iterator[tuple[str, int, str, int]]:
+        """Yields (full name of the topic, partition, run, number) for each write-off that settles all missing numbers
+        of a producer's run up to that one. A run may occur several times.
+        """
+        for one in self.counts:
+            if one.kind == PRODUCER and ":" in one.name:
+                run, _, highest = one.name.partition(":")
+                yield one.topic, one.partition, run, int(highest)
 
     def count(self, kind: str, topic: str, partition: int = NOWHERE, subscription: str = "", name: str = "") -> int:
         """Number that was written off of the item with these fields; 0 if none."""
         return self.counts.get(WrittenOff(kind, topic, partition, subscription, name, 0), 0)
 
     def applied(self, evidence: AuditEvidence) -> AuditEvidence:
-        """Returns the evidence without the written-off losses and doubts, and with `notes`. Messages stay as they are,
-        because the classification has already marked those that were written off.
+        """Returns the evidence without the written-off losses and doubts, and with `notes`; of an item that now has a
+        greater number than was written off, the difference stays. `missing_records` stays as it is, and
+        `records_settled` is set. Messages stay as they are, because the classification has already marked those that
+        were written off; so do numbers of a producer whose highest is above the written-off one, because the audit has
+        already left out those up to that (kodo_pipeline.audit.completeness.gaps_of). Without write-offs returns
+        `evidence` itself.
         """
         if not self.counts:
             return evidence
+        until: dict[tuple[str, int, str], int] = {}
+        for topic, partition, run, highest in self.producers:
+            place = topic, partition, run
+            until[place] = max(highest, until.get(place, 0))
         return replace(
             evidence,
             parts=tuple(self._of_part(one) for one in evidence.parts),
             tallies=tuple(self._of_tally(one) for one in evidence.tallies),
-            gaps=tuple(one for one in map(self._of_gap, evidence.gaps) if one.missing),
+            gaps=tuple(one for one in (self._of_gap(gap, until) for gap in evidence.gaps) if one.missing),
             strays=tuple(one for one in map(self._of_stray, evidence.strays) if one.messages),
             write_offs=self.notes,
         )
@@ -124,7 +147,9 @@ class WriteOffs:
             records_settled=min(tally.missing_records, settled),
         )
 
-    def _of_gap(self, gap: SequenceGap) -> SequenceGap:
+    def _of_gap(self, gap: SequenceGap, until: Mapping[tuple[str, int, str], int]) -> SequenceGap:
+        if (highest := until.get((gap.topic, gap.partition, gap.run))) is not None:
+            return gap if gap.highest > highest else replace(gap, missing=0)
         settled = self.count(PRODUCER, gap.topic, gap.partition, name=gap.run)
         overdue = max(0, gap.overdue - settled)
         unsigned = max(0, gap.unsigned - max(0, settled - gap.overdue))
@@ -140,10 +165,10 @@ NONE: Final = WriteOffs({})
 
 @dataclass(frozen=True, slots=True)
 class Bookings:
-    """Facts that an audit needs and that no landed row has. `unbooked`: recalls that landed and that the recall ledger
-    lacks, None if the ledger lacks no recall; `write_offs`: losses and doubts that a person accepted; `delayed`: (full
-    name of a topic, partition, subscription) of each subscription whose unacknowledged messages all wait for the
-    delivery time that their sender set.
+    """Facts that an audit needs and that no landed message or record has. `unbooked`: recalls that landed and that the
+    recall ledger lacks, None if there are none, or if nobody looked; `write_offs`: losses and doubts that a person
+    accepted; `delayed`: (full name of a topic, partition, subscription) of each subscription whose unacknowledged
+    messages on the partition all wait for the delivery time that their sender set.
     """
 
     unbooked: UnbookedRecalls | None = None
@@ -155,17 +180,19 @@ NO_BOOKINGS: Final = Bookings()
 
 
 def standing(evidence: AuditEvidence, known: WriteOffs = NONE) -> list[WrittenOff]:
-    """Losses and doubts that prevent the verdict *no loss*, that `known` does not contain, and that can be written off
-    because no further reading removes them. Lost, unknown and unproved messages are not among them (see
-    `kodo_pipeline.audit.job.AuditResult.places`). The number of an item includes those that were written off before.
+    """Losses and doubts that prevent the verdict *no loss*, that can be written off, and that `known` does not contain
+    with at least their number. Messages are not among them: `kodo_pipeline.audit.job.AuditResult.places` returns those
+    that can be written off. Missing numbers of a producer are among them even if its messages may still arrive.
+    `evidence`: as it is before `known.applied`, so the number of an item includes what was written off before, but of a
+    producer only numbers above those that were written off.
     """
     left = {one._replace(number=0) for one in _standing(known.applied(evidence))}
     return [one for one in _standing(evidence) if one._replace(number=0) in left]
 
 
 def without_messages(evidence: AuditEvidence, topic: str | None, subscription: str | None) -> AuditEvidence:
-    """Returns the evidence as if all lost, unknown and unproved messages of the ground topic and subscription were
-    written off. None: of all topics, or all subscriptions.
+    """Returns the evidence without the lost, unknown and unproved messages of the ground topic and subscription, as if
+    all were written off. None: of all topics, or all subscriptions.
     """
 
     def settle_tally(tally: SubscriptionTotals) -> SubscriptionTotals:
@@ -194,13 +221,15 @@ def _standing(evidence: AuditEvidence) -> Iterator[WrittenOff]:
         if tally.contradictions:
             yield WrittenOff(FORGED, *place, "", tally.contradictions)
     for gap in evidence.gaps:
-        yield WrittenOff(PRODUCER, gap.topic, gap.partition, "", gap.run, gap.missing)
+        yield WrittenOff(PRODUCER, gap.topic, gap.partition, "", f"{gap.run}:{gap.highest}", gap.missing)
     for stray in evidence.strays:
         yield WrittenOff(ADDRESSEE, stray.topic, NOWHERE, stray.subscription, "", stray.messages)
 
 
 def describe_items(items: Sequence[WrittenOff]) -> Iterator[str]:
-    """Yields a line of text for each kind, topic and subscription among the items, with the sum of their numbers."""
+    """Yields a line of text, sorted, for each combination of kind, topic and subscription among the items, with the sum
+    of their numbers.
+    """
     groups: dict[tuple[str, str, str], int] = defaultdict(int)
     for one in items:
         groups[one.kind, one.topic, one.subscription] += one.number

@@ -14,7 +14,7 @@ from kodoctl.host.extras import install_command
 
 
 def check_drawable() -> None:
-    """Raises UsageError if matplotlib is not installed."""
+    """Raises UsageError if matplotlib cannot be imported, as when it is not installed."""
     try:
         import matplotlib as mpl  # noqa: F401
     except ImportError:
@@ -23,7 +23,7 @@ def check_drawable() -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Creates a folder and its parent folders. Raises UsageError if that fails."""
+    """Creates a folder and its parent folders, as far as they do not exist. Raises UsageError if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -31,13 +31,14 @@ def make_folder(folder: Path) -> None:
 
 
 def write_pictures(folder: str, pictures: Sequence[tuple[str, bytes]]) -> None:
-    """Writes each picture, (file name, PNG), into the folder. An existing file or symbolic link of that name is
-    replaced, because the folder may be a clone with links of any name. Raises UsageError if a file cannot be written.
+    """Writes each picture, (file name, PNG), into the folder, which must exist. An existing file or symbolic link of
+    that name is replaced, because the folder may be a clone with links of any name. Raises UsageError at the first file
+    that cannot be written; those before it stay.
     """
     for name, data in pictures:
         replace_file(Path(folder) / name, data)
 
 
 def say_pictures(folder: str, pictures: Sequence[tuple[str, bytes]]) -> None:
-    """Prints the folder of the pictures, and their names, on standard output."""
+    """Prints the absolute path of the folder of the pictures, and their names, on standard output."""
     say(f"pictures: {Path(folder).absolute()} ({', '.join(name for name, _ in pictures)})")

@@ -29,8 +29,9 @@ _TICKS: Final = (1, 10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 36_000_0
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Style of a chart. `ink`, `quiet`, `line`: colours of text, of secondary text, of lines; `states`: colour of each
-    state; `marks`: colours of three marks; `narrow`: for a narrow screen. Colours are `#rrggbb`.
+    """Style of a chart. `ink`, `quiet`, `line`: colours of text, of secondary text, of lines; `states`: colours of the
+    states, in the order of the method `state`; `marks`: colours of three marks; `narrow`: for a narrow screen. Colours
+    are `#rrggbb`.
     """
 
     ink: str
@@ -67,8 +68,8 @@ Paint = Callable[[Drawn, Style], "Figure | None"]
 
 
 def svg(paint: Paint[Drawn], document: Drawn, style: Style) -> str | None:
-    """Draws a chart as an SVG document with selectable text; None if `paint` has nothing to draw. The same document
-    always gives the same text.
+    """Draws a chart as an SVG document with selectable text and without a background; None if `paint` has nothing to
+    draw. The same document and style give the same text, with one version of matplotlib.
     """
     with _settings(style, {"svg.hashsalt": "kodoctl", "svg.fonttype": "none"}):
         figure = paint(document, style)
@@ -80,7 +81,9 @@ def svg(paint: Paint[Drawn], document: Drawn, style: Style) -> str | None:
 
 
 def dark(drawn: str) -> str:
-    """Converts an SVG that `svg` drew in the style LIGHT or NARROW to a dark background, by replacing each colour."""
+    """Converts an SVG that `svg` drew in the style LIGHT or NARROW for a dark page, by replacing each colour of the
+    style; other colours stay, and the background stays transparent.
+    """
     return re.sub("|".join(_DARK), lambda found: _DARK[found[0]], drawn)
 
 
@@ -114,8 +117,8 @@ def _settings(style: Style, more: Mapping[str, Any] = MappingProxyType({})) -> I
 
 
 def new_figure(style: Style, height: float, title: str) -> Figure:
-    """Makes a figure that is `height` inches high. `title`: headline, "" for none (on a page, which has its own
-    headlines).
+    """Makes a figure that is `height` inches high, and as wide as the style says. `title`: headline, "" for none (on a
+    page, which has its own headlines).
     """
     from matplotlib.figure import Figure
 
@@ -126,7 +129,7 @@ def new_figure(style: Style, height: float, title: str) -> Figure:
 
 
 def bare(axes: Axes, *, grid: bool = True) -> None:
-    """Removes the frame and the ticks of `axes`. `grid`: draws vertical lines, by which values can be read."""
+    """Removes the frame and tick marks of `axes`; labels stay. `grid`: draws vertical lines at the ticks."""
     for side in ("top", "right", "left", "bottom"):
         axes.spines[side].set_visible(False)
     axes.tick_params(length=0)
@@ -141,8 +144,9 @@ def height_of(rows: int, style: Style, more: float = 0.25) -> float:
 
 
 def scale_times(axes: Axes) -> None:
-    """Makes the horizontal axis of `axes` logarithmic, for times in ms, with lines at about each power of ten, labelled
-    in words. Call it after drawing: the range of the axis, slightly widened, stays as it is then.
+    """Makes the horizontal axis of `axes` logarithmic, for times in ms, with a few ticks from 1 ms to 10 days that are
+    labelled as durations (`duration_text`). Call it after drawing: the range of the axis, slightly widened, stays as it
+    is then.
     """
     from matplotlib.ticker import FixedLocator, NullLocator
 

@@ -15,8 +15,8 @@ from kodoctl.topology.names import partition_name
 
 class MessageStatus(StrEnum):
     """Status (fate) of one message for one subscription, as documents print it, from best to worst (`RANKS`). If the
-    places of a message have several, the worst counts; but a message that was done at several places, or several times
-    at one, is DUPLICATED unless a place has a worse status than DONE.
+    places of a message have several, the worst counts; but a message with two or more records that it was done,
+    discarded or transferred, at one place or at several, is DUPLICATED unless a place has a worse status than DONE.
     """
 
     MOVING = "moving"  # moved, and the next place was stored after the cut
@@ -27,10 +27,10 @@ class MessageStatus(StrEnum):
     DUPLICATED = "done twice"
     DEAD = "dead"
     STORED = "in the inbox"  # acknowledged, recorded as stored in the database of its subscription, and not ended yet
-    WAITING = "waiting"  # unacknowledged in a waiting state
+    WAITING = "waiting"  # unacknowledged in a waiting state, or in a ready lane until the time that its sender set
     OPEN = "open"  # unacknowledged in a ready lane
-    OVERDUE = "overdue"  # unacknowledged for longer than its horizon
-    UNPROVED = "unproved"  # acknowledged, and what was seen does not prove that it was done
+    OVERDUE = "overdue"  # unacknowledged, or in the inbox, for longer than its horizon
+    UNPROVED = "unproved"  # what was seen does not prove that it was done, or that it was lost
     UNKNOWN = "unknown"  # a record of a message that was never stored where it says
     LOST = "lost"
 
@@ -58,14 +58,15 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionCoverage:
-    """Coverage of one partition of `topic` (full name) over all ingests. Times are ms.
+    """Coverage of one partition of `topic` (full name) over all ingests. Durations are in ms.
 
-    `entries_planned`, `entries_seen`: numbers of entries in all ranges. `problems`: texts about ranges that were not
-    read to their end, entries that were gone before, a partition that was made again, and, on ready topics, ranges that
-    do not continue each other. `read`: an ingest has read the partition, or its cursors. `from_creation`: it was read
-    from its creation on; always true on topics that no producer writes to. `read_before_cursors`: its end was fixed
-    before the cursors were read. `ttl`: time to live of messages, 0: none; `unread`: the longest time between two
-    readings, None: unknown. `audit`: it is a partition of an audit topic.
+    `entries_planned`, `entries_seen`: numbers of entries to read, and of those that were read or proved unreadable, in
+    all ranges. `problems`: texts about ranges that were not read in full, entries that were gone before, a partition
+    that was made again, and, on ready topics, ranges that do not continue each other. `read`: an ingest has read the
+    partition, or its cursors. `from_creation`: it was read from its creation on; always true except on ready topics.
+    `read_before_cursors`: the last cursors show a message, stored or acknowledged, after the end of the ranges. `ttl`:
+    time to live of messages, 0: none; `unread`: the longest time between two readings, 0 without two, None: unknown.
+    `audit`: it is a partition of an audit topic.
     """
 
     topic: str
@@ -81,7 +82,7 @@ class PartitionCoverage:
     missing_subscriptions: tuple[str, ...] = ()  # subscriptions of the file that are not on it
     audit: bool = False
     absent: bool = False  # it was not there when the last run looked
-    looks: tuple[int, ...] = field(default=(), repr=False)  # times of the readings
+    looks: tuple[int, ...] = field(default=(), repr=False)  # times of the readings, ms since the epoch
     left: str = ""  # why the last run left it where it was, though it is there
     unrecorded: str = ""  # subscription with a worker that does not say that it records, at the last look
 
@@ -100,10 +101,11 @@ class PartitionCoverage:
 class SubscriptionTotals:
     """Counts of one subscription: its messages by status (fate), and the holes and contradictions in its audit records.
 
-    `missing_records`: count of numbers of its worker runs that no record has. `contradictions`: count of record numbers
-    with two different records. `runs`: some of the worker runs with missing numbers. `sent_again`: count of messages
-    that were lost, or not proved done, and were sent again. `records_settled`: number of the missing records that were
-    written off; a missing record may still explain a lost message.
+    `missing_records`: count of numbers, up to the highest that landed of each worker run, that no record has.
+    `contradictions`: count of record numbers with two different records, or that a later record shares with a removed
+    one. `runs`: some of the worker runs with missing numbers. `sent_again`: count of messages that were lost, or not
+    proved done, and that a recall sent again. `records_settled`: number of the missing records that were written off; a
+    missing record may still explain a lost message.
     """
 
     topic: str
@@ -123,12 +125,12 @@ class SubscriptionTotals:
 
     @property
     def judged(self) -> int:
-        """Number of all messages of the subscription."""
+        """Number of messages of the subscription that have a status."""
         return sum(self.fates.values())
 
     @property
     def messages(self) -> dict[str, int]:
-        """Number of messages by status, in the order of the statuses, without those that no message has."""
+        """Number of messages by status, in the order of MessageStatus, without statuses that no message has."""
         return {fate.value: self.count(fate) for fate in MessageStatus if self.count(fate)}
 
     def count(self, fate: MessageStatus) -> int:
@@ -138,10 +140,11 @@ class SubscriptionTotals:
 
 @dataclass(frozen=True, slots=True)
 class SequenceGap:
-    """Numbers of one producer run on one partition that no message has and that no mark reports as void. `missing`: how
-    many; `overdue`: how many of these the producer would have reported as void by now if it had no receipt for them;
-    `unsigned`: how many are overdue only by marks without a verified signature. The other missing numbers may still be
-    on their way, or the producer died before it could report them.
+    """Numbers of one producer run on one partition of `topic` (full name) that no message has, and that no mark which
+    the audit believes reports as void. `missing`: how many; `overdue`: how many of these the producer would have
+    reported as void by now if it had no receipt for them; `unsigned`: how many more would be overdue if marks without a
+    verified signature were believed. The rest may still be on their way, or the producer died before it could report
+    them. `partition`: PLAIN on a plain topic. `highest`: the largest of these numbers.
     """
 
     topic: str
@@ -151,6 +154,7 @@ class SequenceGap:
     overdue: int
     firm: bool = True  # the partition was read completely, from its creation on
     unsigned: int = 0
+    highest: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +170,9 @@ class Misaddressed:
 
 @dataclass(frozen=True, slots=True)
 class UndatedMessages:
-    """Open messages of a topic (full name) whose publish time is more than a minute later than the time at which they
-    were read. `workers`: runs of the workers that moved some of them there; (): producers sent all of them.
+    """Open messages of a topic (full name) whose publish time is more than a minute later than the last reading.
+    `messages`: number, in which a message counts for each subscription; `workers`: runs of the workers that moved some
+    of them there; (): no record shows such a move.
     """
 
     topic: str
@@ -179,8 +184,9 @@ class UndatedMessages:
 class AuditEvidence:
     """All counts and facts from which the verdict is made.
 
-    `removed_before`: rows of settled messages that were published before this time (ms since the epoch) were removed,
-    and are in no count, None: no rows were removed.
+    `removed_before`: when the counts began, rows of settled messages that were published before this time (ms since the
+    epoch) had been removed; these messages are in no count by status, but in those of numbers and in `strays`. None: no
+    rows had been removed then.
     """
 
     parts: tuple[PartitionCoverage, ...]

@@ -31,15 +31,17 @@ def must_be_same_cluster(landing: Landing, now: Mapping[str, PartitionMetadata])
     """Raises KodoctlError (K589) if every partition in the newest metadata of the landing was created at another time
     than the partition that exists now: then this is another cluster, or all topics were deleted and created again.
     `now`: metadata by full name of the partition. Partitions that only one of the two has, or without a known creation
-    time, are ignored.
+    time, are ignored; if no others are left, nothing is raised. The newest metadata is that of the newest ingest, which
+    need not have been completed. Raises KodoctlError also if the landing cannot be read.
     """
     _check(landing, _newest_look(landing), now)
 
 
 def same_partitions(landing: Landing, admin: Admin, expansion: Expansion, found: Mapping[Key, int]) -> dict[Key, int]:
-    """Filters `found`, a value per partition: partitions that were created again since the landing was read are left
-    out; those without a known creation time stay. Raises KodoctlError (K589) if the landing was read from another
-    cluster, or if all partitions were created again.
+    """Filters `found`, a value per partition: partitions of the topology that were created again since the newest
+    ingest began are left out; those without a known creation time stay. Raises KodoctlError: K589, as
+    `must_be_same_cluster`, if all of those in `found` were created again, as on another cluster; ClusterError if the
+    cluster does not answer.
     """
     listed = [(topic.name, [number for name, number in found if name == topic.name.full]) for topic in expansion.topics]
     with ThreadPoolExecutor(_AT_ONCE) as pool:

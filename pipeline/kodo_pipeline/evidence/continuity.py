@@ -18,9 +18,10 @@ def is_contiguous(reading: PartitionHistory, one: ReadRange, other: ReadRange) -
 
     In the ledger where the first range ends, the second must begin with the next entry; else it must begin a ledger.
     Then brokers may still have deleted whole ledgers, from the oldest on, but never beyond the slowest cursor. So none
-    was deleted if (a) one ingest planned both ranges, (b) the ledger where the first range ends still exists, (c) some
-    cursor was still at or before the end of the first range when the ingest of the second looked, or (d) the first
-    range ended with the last stored entry and no ledger was deleted until that look.
+    was deleted if (a) one ingest planned both ranges, (b) the ledger where the first range ends exists now, or existed
+    when the ingest of the second took its snapshot of the cursors, (c) a cursor was at or before the end of the first
+    range in that snapshot, or (d) the first range ended with the last stored entry in some snapshot, and no ledger was
+    deleted from that snapshot until the one of (b).
     """
     if other.first[0] == one.last[0]:
         return other.first[1] == one.last[1] + 1
@@ -33,7 +34,7 @@ def is_contiguous(reading: PartitionHistory, one: ReadRange, other: ReadRange) -
 
 def nothing_trimmed(reading: PartitionHistory, run: str, behind: Place) -> bool:
     """True if it is certain that everything after the position `behind` was still stored when the ingest `run` took its
-    snapshot of the cursors; False also if that run took none.
+    snapshot of the partition's cursors; False also if that run took none.
     """
     marks = [mark for mark in reading.marks if mark.run == run]
     slowest = min((mark.mark for mark in marks if mark.subscription), default=None)

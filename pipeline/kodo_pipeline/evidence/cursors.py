@@ -35,10 +35,12 @@ Row = dict[str, Any]
 
 def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list[Row]:
     """Reads cursors by the admin API, as rows (dicts) of the table `cursors`: for every existing partition one row with
-    its last stored entry (subscription NAMELESS) and one for each declared subscription that it has.
+    its last stored entry (subscription NAMELESS) and one for each subscription of the file that it has, on dead-letter
+    topics for their holder.
 
     Audit topics are read last, because they have the records of everything that is acknowledged elsewhere. `now`: time
-    of the rows, ms since the epoch. Raises ClusterError if the cluster does not answer.
+    of the rows, ms since the epoch. Raises ClusterError if the cluster does not answer, or refuses an answer that is
+    needed.
     """
     unrecorded = unrecorded_subscriptions(admin, expansion)
 
@@ -68,8 +70,8 @@ def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list
 
 
 def last_looks(landing: Landing) -> dict[str, PartitionMetadata]:
-    """Metadata of partitions by full name, as the last completed ingest recorded them before it read messages. Empty if
-    there is no such ingest.
+    """Metadata of partitions by full name, as the last completed ingest recorded them before it read messages; those
+    that did not exist then, or that it left unread, are missing. Empty if there is no such ingest.
     """
     commits = landing.commits()
     at = read_at(commits)
@@ -147,8 +149,9 @@ def _ttl(admin: Admin, topic: FamilyTopic) -> int | None:
 
 
 def unrecorded_subscriptions(admin: Admin, expansion: Expansion) -> set[tuple[str, str]]:
-    """Finds subscriptions with the audit mode `wait` to which a consumer is connected that does not announce audit
-    records: (ground topic, subscription) of each. Asks the broker. Raises ClusterError if it does not answer.
+    """Finds subscriptions with the audit mode `wait` to which a consumer is connected that does not announce that it
+    waits for its audit records: (ground topic, subscription) of each. Asks the broker, about ready and waiting topics.
+    Raises ClusterError if it does not answer.
     """
     grounds = expansion.topology.spec.topics
     audited = {

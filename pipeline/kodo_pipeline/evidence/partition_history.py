@@ -17,9 +17,9 @@ Key = tuple[str, int]
 
 class ReadRange(NamedTuple):
     """A range of entries that an ingest (`run`) planned to read; a row of the table `coverage`. `first`, `last`: its
-    ends as (ledger, entry), both included; `planned`, `seen`: number of its entries, and of those that were read or
-    proved unreadable; `full`: these are all, and the reading came to the planned end; `state`: a constant of
-    kodo_pipeline.source.coverage, such as COMPLETE or TIMEOUT, never HOLE.
+    ends as (ledger, entry), both included, perhaps of different ledgers; `planned`, `seen`: number of its entries, and
+    of those that were read or proved unreadable; `full`: the reading came to the planned end, and no planned entry is
+    missing; `state`: a constant of kodo_pipeline.source.coverage, such as COMPLETE or TIMEOUT, never HOLE.
     """
 
     first: Place
@@ -33,12 +33,13 @@ class ReadRange(NamedTuple):
 
 class CursorSnapshot(NamedTuple):
     """A cursor of a partition at one time; a row of the table `cursors`. `subscription` "": the row of the partition
-    itself, whose `mark` is the last stored entry. `mark`: (ledger, entry), up to which all entries are acknowledged;
-    `acknowledged`: (ledger, first, last) ranges of acknowledged entries after the mark; `ttl`: message TTL in ms, 0:
-    none; `first_ledger`: id of the oldest stored ledger, -1: none; `taken`: ms since the epoch; `created`, `rewrites`:
-    see kodo_pipeline.source.partition_stats.PartitionMetadata, None: unknown; `audit`: on audit topics "wait",
-    "best_effort" or "unrecorded" (a column of kodo_pipeline.landing.tables.CURSORS), None on other topics and in an
-    older landing.
+    itself, whose `mark` is the last entry that was stored. `mark`: (ledger, entry), up to which all entries are
+    acknowledged; `acknowledged`: (ledger, first, last) ranges of acknowledged entries after the mark, both ends
+    included (`last` may exceed the entries of the ledger); `ttl`: message TTL in ms, 0: none or not readable;
+    `first_ledger`: id of the oldest stored ledger, -1: none; `taken`: ms since the epoch; `run`: id of the ingest;
+    `created`, `rewrites`: see kodo_pipeline.source.partition_stats.PartitionMetadata, None: unknown; `audit`: on audit
+    topics "wait", "best_effort" or "unrecorded" (a column of kodo_pipeline.landing.tables.CURSORS), None on other
+    topics and in an older landing.
     """
 
     subscription: str
@@ -55,9 +56,10 @@ class CursorSnapshot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionHistory:
-    """Everything that a landing has about one partition. `ranges`: read ranges in order of positions; `marks`:
-    snapshots of cursors in any order; `stored_from`: id of the oldest ledger that exists now, None: not read; `holed`:
-    ids of the ingests that found entries deleted before they were read.
+    """Read ranges and cursors of one partition. `ranges`: in order of positions; `marks`: snapshots of cursors in any
+    order; `stored_from`: id of the oldest ledger that exists now, by the cluster, None: not read; `holed`: ids of the
+    ingests that recorded a hole: entries that may have been deleted before they were read, or were not read because
+    the topic had been taken out of the file.
     """
 
     ranges: tuple[ReadRange, ...] = ()
@@ -78,7 +80,7 @@ class PartitionHistory:
 
     @property
     def runs(self) -> dict[str, int]:
-        """Time of each ingest's cursor snapshot in ms since the epoch, by id of the ingest; the earliest comes first."""
+        """Time of each ingest's cursor snapshot, ms since the epoch, by id of the ingest; the earliest comes first."""
         return dict(sorted({(mark.run, mark.taken) for mark in self.marks}, key=lambda one: one[1]))
 
 
@@ -87,9 +89,9 @@ def read_tables(
     cursors: Iterable[Mapping[str, Any]],
     stored_from: Mapping[Key, int],
 ) -> dict[Key, PartitionHistory]:
-    """Makes the history of each partition from rows of the tables `coverage` and `cursors`. If a range was read several
-    times, the last row counts. `stored_from`: id of the oldest ledger that each partition has now; partitions may be
-    missing in it. The result has every partition that any of the three has.
+    """Makes the history of each partition from rows of the tables `coverage` and `cursors`. Of several rows of
+    `coverage` for one range (`split_id`) the last one counts. `stored_from`: id of the oldest ledger that each
+    partition has now; partitions may be missing in it. The result has every partition that any of the three has.
     """
     ranges: dict[Key, dict[str, ReadRange]] = defaultdict(dict)
     marks: dict[Key, list[CursorSnapshot]] = defaultdict(list)
@@ -106,7 +108,7 @@ def read_tables(
     for row in cursors:
         acknowledged = tuple((one["ledger"], one["first"], one["last"]) for one in row["acknowledged"])
         mark = (row["mark_ledger"], row["mark_entry"])
-        taken = int(row["taken_ts"].timestamp() * 1000)
+        taken = round(row["taken_ts"].timestamp() * 1000)
         marks[row["msg_topic"], row["msg_partition"]].append(
             CursorSnapshot(
                 row["subscription"],

@@ -9,9 +9,9 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True)
 class ReadingClock:
-    """Clock of the last ingest. `ahead`: ms by which the clock of its machine was ahead of the cluster's (negative:
-    behind), None: the cluster's clock is unknown. The reading is dated by the cluster's clock, if it is known, else by
-    the machine's. `lag`: ms by which the date was moved later, so that it is not before that of an earlier reading.
+    """Clock of an ingest. `ahead`: ms by which the clock of its machine was ahead of the cluster's (negative: behind),
+    None: the cluster's clock is unknown. The reading is dated by the cluster's clock, if it is known, else by the
+    machine's. `lag`: ms by which the date was moved later, so that it is after that of the ingest before.
     """
 
     ahead: int | None = 0
@@ -19,8 +19,8 @@ class ReadingClock:
 
     @classmethod
     def of_facts(cls, facts: Mapping[str, Any]) -> Self:
-        """Parses the clock in the facts of an ingest's commit. The clock is unknown if an older kodoctl, which did not
-        read the cluster's clock, made the commit.
+        """Parses the clock in the facts of the commit with which an ingest began. The cluster's clock is unknown if the
+        facts have no clock, as in a commit of an older kodoctl.
         """
         return cls(**facts.get("clock", {"ahead": None}))
 

@@ -43,8 +43,8 @@ Mode = Literal["wait", "best_effort", "none"]
 class AuditedSubscription:
     """A subscription of the topology that an audit judges, even if it keeps no audit records.
 
-    `number`: its index among all subscriptions in the order of the file, the column `family` of rows; `topic`: name of
-    the ground topic in the file; `mode`: how much its audit records prove, as `mode_of` says.
+    `number`: its index, from 0, among all subscriptions in the order of the file, the column `family` of rows; `topic`:
+    name of the ground topic in the file; `mode`: how much its audit records prove, as `mode_of` says.
     """
 
     number: int
@@ -55,8 +55,8 @@ class AuditedSubscription:
 
 class AuditSince(NamedTuple):
     """Facts about the audit records of a subscription. `since`: result of
-    kodo_pipeline.evidence.start_positions.audit_complete_since; `unheard`: ids of ingests, for whose messages audit
-    records may have been deleted before they were read; `ended`: complete audit trails that have ended, ascending.
+    kodo_pipeline.evidence.start_positions.audit_complete_since; `unheard`: ids of the ingests that read messages whose
+    audit records may have been deleted unread; `ended`: complete audit trails that have ended, ascending.
     """
 
     since: int | None
@@ -80,8 +80,10 @@ def audit_scope(
     expansion: Expansion, readings: Mapping[Key, PartitionHistory], left: Mapping[str, str] = MappingProxyType({})
 ) -> AuditScope:
     """Makes the scope of an audit of a whole topology, with every partition of the topics that the file declares, also
-    those beyond the declared number that were read. Readings of other topics get no part and no lane. `readings`:
-    history of each partition; `left`: partitions that the last run did not read, by full name, with the reason.
+    those beyond the declared number that were read. Readings of other topics get no part and no lane, and neither does
+    that of a plain topic (PLAIN) if the file, or another reading, says that its topic has numbered partitions.
+    `readings`: history of each partition; `left`: partitions that the last run did not read, by full name, with the
+    reason.
     """
     grounds = expansion.topology.spec.topics
     families = {
@@ -127,8 +129,8 @@ def audit_scope(
 
 
 def mode_of(subscription: Subscription) -> Mode:
-    """Audit mode of a subscription: `wait` (workers acknowledge a message only when its record is stored),
-    `best_effort`, or `none`.
+    """Audit mode that the file gives a subscription: `wait` (workers acknowledge a message only when its record is
+    stored), `best_effort`, or `none`.
     """
     audit = defaults.audit(subscription)
     if audit is None:
@@ -137,7 +139,7 @@ def mode_of(subscription: Subscription) -> Mode:
 
 
 def lane_name(topic: FamilyTopic) -> str:
-    """Name of a topic's lane: `L1/retrying`, or `dead` for dead letters."""
+    """Name of a topic's lane: such as `L1/retrying`, or `dead` for dead letters. Not for audit topics."""
     return f"{topic.level}/{topic.state}" if topic.level else str(topic.state)
 
 

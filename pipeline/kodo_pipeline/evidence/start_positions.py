@@ -56,9 +56,10 @@ def audit_complete_since(looks: Collection[int], trails: Sequence[CompleteTrail]
 def proven_ranges(
     reading: PartitionHistory, cursor: str, trails: Iterable[CompleteTrail], behind: Place | None
 ) -> Iterator[ProvenRange]:
-    """Yields the ranges of positions that the cursor acknowledged during `trails`, which have ended. A message there
-    without a record is lost, whatever happened to the audit records later. `cursor`: name of the subscription;
-    `behind`: positions up to it are unproven for another reason, and left out; None: none are.
+    """Yields ranges of positions that the cursor certainly acknowledged during `trails`, which have ended; positions up
+    to the result of `unproven_before` for the beginning of a trail are left out. Each message in a range must have a
+    record, however the subscription was audited later. `cursor`: name of the subscription; `behind`: positions up to it
+    are unproven for another reason, and left out; None: none are.
     """
     for trail in trails:
         marks = [one for one in reading.marks if one.subscription == cursor and trail.first <= one.taken <= trail.last]
@@ -70,10 +71,10 @@ def proven_ranges(
 
 
 def unproven_before(reading: PartitionHistory, cursor: str, since: int | None) -> Place | None:
-    """Position up to which it is not proved that the subscription had a message or would have recorded it: the last
-    position that its cursor had acknowledged in its first snapshot at or after `since` (ms); if `since` is None, the
-    last position that was read. None if nothing is unproven, as on a partition that was created later, and also if
-    there is no such snapshot.
+    """Position up to which it is not proved that the subscription had a message or would have recorded it: the highest
+    position that its cursor had acknowledged in its first snapshot at or after `since` (ms since the epoch); if `since`
+    is None, the last position that was read. None if nothing is unproven, as on a partition that was created later, and
+    also if there is no such snapshot, or nothing was read. `cursor`: name of the subscription.
     """
     if since is None:
         return reading.ranges[-1].last if reading.ranges else None

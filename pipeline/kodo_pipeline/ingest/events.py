@@ -8,9 +8,8 @@ nothing.
 from __future__ import annotations
 
 import functools
-import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -47,8 +46,9 @@ _INT: Final = 2**31 - 1
 
 
 class TopicRole(NamedTuple):
-    """Role of a topic in its topology: the columns of kodo_pipeline.landing.tables.EVENTS that are the same for all of
-    its messages, and `fair_by`, the property that names the tenant (`key`: the message key), None without one.
+    """Role of a topic in its topology: the values of the columns `topic`, `level`, `state` and `subscription` of
+    kodo_pipeline.landing.tables.EVENTS, which all of its messages share, and `fair_by`, the property that names the
+    tenant (`key`: the message key), None without one.
     """
 
     topic: str
@@ -59,8 +59,8 @@ class TopicRole(NamedTuple):
 
 
 def roles(expansion: Expansion) -> dict[str, TopicRole]:
-    """Returns the role of each topic that a topology has on the cluster, by the topic's full name. Topics of audit
-    records have the state `audit`.
+    """Returns the role of each topic of a topology, whether or not it exists on the cluster, by the topic's full name.
+    Topics of audit records have the state `audit`.
     """
     grounds = expansion.topology.spec.topics
     return {
@@ -75,19 +75,10 @@ def roles(expansion: Expansion) -> dict[str, TopicRole]:
     }
 
 
-def to_text(known: Mapping[str, TopicRole]) -> str:
-    """The roles as JSON text, for a Spark option."""
-    return json.dumps(known, separators=(",", ":"))
-
-
-def of_text(text: str) -> dict[str, TopicRole]:
-    """Parses a text that `to_text` made."""
-    return {name: TopicRole(*one) for name, one in json.loads(text).items()}
-
-
 def events(batch: pa.RecordBatch, role: TopicRole, run: str) -> pa.RecordBatch:
-    """Converts messages of one topic to events: rows of kodo_pipeline.landing.tables.MESSAGES to rows of
-    kodo_pipeline.landing.tables.EVENTS. `role`: of the topic; `run`: id of the ingest.
+    """Converts messages of one topic to events: rows of kodo_pipeline.landing.tables.MESSAGES, with payloads, to rows
+    of kodo_pipeline.landing.tables.EVENTS to which no payload policy was applied yet. `role`: of the topic; `run`: id
+    of the ingest.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

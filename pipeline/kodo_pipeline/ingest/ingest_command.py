@@ -91,8 +91,8 @@ class IngestProgress(PipelineProgress):
     """
 
     def topics(self, expansion: Expansion, topics: list[FamilyTopic], absent: list[FamilyTopic]) -> None:
-        """Prints how many topics will be read, and how many do not exist; JSON has their names. Raises ClusterError if
-        there is none to read.
+        """Prints how many topics will be read, and how many do not exist (`absent`); JSON has their names. Raises
+        ClusterError (K710), and prints nothing, if there is none to read.
         """
         if not topics:
             detail = f"{expansion.name} is not applied there: `kodoctl apply FILE` creates its topics"
@@ -111,7 +111,7 @@ class IngestProgress(PipelineProgress):
         self.line("batch", f"Batch {landed.batch}: {what} in {landed.seconds:.1f} s{rate}{holes}", **asdict(landed))
 
     def end(self, done: list[LandingResult], where: str) -> None:
-        """Prints the sums over all batches of the run. `where`: address of the landing."""
+        """Prints the sums over the batches `done` of the run. `where`: address of the landing."""
         events, records = sum(one.events for one in done), sum(one.transitions for one in done)
         holes, unreadable = sum(len(one.holes) for one in done), sum(one.unreadable for one in done)
         if self.json:

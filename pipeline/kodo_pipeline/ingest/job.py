@@ -4,9 +4,8 @@ agree with the coverage of its splits.
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,41 +15,37 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kodo_pipeline.evidence.cluster_check import must_be_same_cluster
 from kodo_pipeline.evidence.cursors import last_looks, partition_histories, read_cursors
 from kodo_pipeline.evidence.reading_clock import ReadingClock
-from kodo_pipeline.ingest import events, transitions
-from kodo_pipeline.ingest.event_source import EventSource
-from kodo_pipeline.ingest.small_batch import FEW_BYTES, plan_small, write_splits
-from kodo_pipeline.ingest.stream_checkpoint import StreamCheckpoint
+from kodo_pipeline.ingest import events, small_batch, transitions
+from kodo_pipeline.ingest.event_stream import EventStream
+from kodo_pipeline.ingest.ingest_checkpoint import IngestCheckpoint, digest_of
 from kodo_pipeline.landing.landing_commits import LandingCommit, TableFiles, batches, last_begin
 from kodo_pipeline.landing.landing_store import must_be_same_namespace
-from kodo_pipeline.landing.payload_policy import payload_policies, policies_to_text
+from kodo_pipeline.landing.payload_policy import payload_policies
 from kodo_pipeline.landing.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
-from kodo_pipeline.source.options import connection_options
-from kodo_pipeline.source.partition_stats import each_internal_stats, to_text
+from kodo_pipeline.source.options import connection_options, read_options
+from kodo_pipeline.source.partition_stats import each_internal_stats
 from kodo_pipeline.spark.spark_errors import spark_error, words
+from kodo_pipeline.spark.spark_session import check_file_system
 from kodo_pipeline.upkeep.landing_maintenance import MaintenanceRequest, is_due, maintain
 from kodoctl.errors import KodoctlError, LockedError, error
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.admin.cluster_clock import ClusterClock, read_clock
+from kodoctl.pulsar.connection.native_border import NATIVE_VARIABLE
+from kodoctl.pulsar.connection.secret import text_of_variable
 from kodoctl.text.formatting import many
 from kodoctl.topology.names import State, partition_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kodo_pipeline.ingest.event_source import EventStream
     from kodo_pipeline.landing.landing_store import Landing
+    from kodo_pipeline.source.offsets import Offset
     from kodo_pipeline.source.partition_stats import PartitionMetadata
-    from kodo_pipeline.source.splits import Split
     from kodoctl.pulsar.connection.connection import Connection
     from kodoctl.topology.expand import Expansion, FamilyTopic
 
+_END: Final = "end"  # in the facts of a batch's commit
 _ORDER: Final = (State.READY, State.RETRYING, State.PENDING, State.BLOCKING, State.DEAD, None)
-_STARTS: Final = 10
-_SLOW_START: Final = "Python worker failed to connect back"
-"""Text in Spark's error if the Python process that plans our stream has not started within 10 s, which happens on a
-busy machine because Spark's own modules take half a second of the processor. No setting changes the limit
-(PythonWorkerFactory reads none); another try helps.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,21 +111,25 @@ def present(request: IngestRequest) -> tuple[list[FamilyTopic], list[FamilyTopic
 def ingest(
     request: IngestRequest, topics: list[FamilyTopic], spark: SparkSession, report: Callable[[LandingResult], None]
 ) -> list[LandingResult]:
-    """Lands all messages that are stored now, and returns the batches; calls `report` after each, in another thread
-    while Spark reads a stream. The first batch may be one that a killed run had committed.
+    """Lands all messages that are stored now, and returns the batches; calls `report` after each. The first batch may be
+    one that a killed run had committed. `topics`: the existing ones, in the order of `present`.
 
-    Raises LockedError while another ingest runs, and KodoctlError; committed batches stay. If messages of some
-    partitions may have been deleted unread, and the request does not accept holes, all other partitions are landed, and
-    then HolesError is raised. `topics`: the existing ones, in the order of `present`.
+    Raises KodoctlError; committed batches stay. Raises LockedError at once if an ingest, or a job with the same lock
+    such as maintenance, runs; without file locks, as in an object store, only when a batch is begun or committed by
+    both. If messages of some partitions may have been deleted unread, and the request does not accept holes, all other
+    partitions are landed, and then HolesError is raised. But if the last batch was begun and is not complete, its end
+    is fixed: then another KodoctlError (K574) is raised, and the other partitions are not landed.
     """
     landing = request.landing
     with landing.alone() as alone:
         landing.check()
+        if landing.root.local is None:
+            check_file_system(spark, landing.root.uri)
         known = landing.recover()
         must_be_same_namespace(landing, request.expansion, known)
         landing.sweep(alone=alone)
         landing.start(request.run)
-        looks, attempt = last_looks(landing), _Attempt(request, topics, spark, report, alone)
+        looks, attempt = last_looks(landing), _Attempt(request, topics, spark, report)
         try:
             return attempt.land(looks)
         except KodoctlError as problem:
@@ -140,7 +139,7 @@ def ingest(
                 raise
         rest = replace(request, run=f"{request.run}-rest")
         landing.start(rest.run)
-        _Attempt(rest, topics, spark, report, alone).land(looks, holes)
+        _Attempt(rest, topics, spark, report).land(looks, holes)
         landing.end(request.run)
         raise HolesError(holes)
 
@@ -152,7 +151,6 @@ class _Attempt(NamedTuple):
     topics: list[FamilyTopic]
     spark: SparkSession
     report: Callable[[LandingResult], None]
-    alone: bool
 
     def land(
         self, looks: Mapping[str, PartitionMetadata], left: Mapping[str, str] = MappingProxyType({})
@@ -164,38 +162,36 @@ class _Attempt(NamedTuple):
         known = landing.commits()
         start, clock = _begin(request, last_begin(known), self.topics, left)
         writer = _Writer(request, self.spark, self.report, batches(known), clock)
-        _read_all(self, looks, writer, left)
+        _land_batches(self.stream(looks, left), IngestCheckpoint(landing.checkpoint), writer)
         facts = {"begun": start, "ended": clock.now(), "batches": [one.batch for one in writer.done]}
         names = [topic.name.full for topic in self.topics]
         landing.commit(LandingCommit(f"{request.run}-end", start, facts={**facts, "complete": True, "topics": names}))
         maintain_if_due(request)
-        landing.end(request.run, sweep=writer.starts > 0)
+        landing.end(request.run)
         return writer.done
 
     def holes(self, looks: Mapping[str, PartitionMetadata]) -> dict[str, str]:
         """Reason by full name of each partition whose messages after the last reading may be gone. Empty if the last
         batch is not complete, because the end of that batch is fixed.
         """
-        last = StreamCheckpoint(self.request.landing.checkpoint).last()
-        return {} if last is None else EventSource.stream(self.options(looks)).holes(last.offset)
+        state = IngestCheckpoint(self.request.landing.checkpoint).state()
+        return {} if state.pending is not None else self.stream(looks).holes(state.end)
 
-    def options(self, looks: Mapping[str, PartitionMetadata], left: Collection[str] = ()) -> dict[str, str]:
-        """Returns the options of the stream. `looks`: metadata of partitions by name. `left`: names of the partitions
-        to leave out.
+    def stream(self, looks: Mapping[str, PartitionMetadata], left: Collection[str] = ()) -> EventStream:
+        """Makes the stream. `looks`: metadata of partitions by name. `left`: names of the partitions to leave out.
+        Raises UsageError for a secret that tasks of Spark could not read.
         """
         request = self.request
-        return connection_options(request.connection) | {
+        given = connection_options(request.connection) | {
             "topics": ",".join(topic.name.full for topic in self.topics),
             "maxBytesPerTrigger": str(request.max_bytes),
-            "cores": str(self.spark.sparkContext.defaultParallelism),
             "coverage": request.landing.work(request.run).uri,
             "failOnDataLoss": str(not request.accept_holes).lower(),
-            "roles": events.to_text(events.roles(request.expansion)),
-            "run": request.run,
-            "looks": to_text(looks),
-            "payloads": policies_to_text(payload_policies(request.expansion)),
-            "left": json.dumps(sorted(left)),
         }
+        cores = self.spark.sparkContext.defaultParallelism
+        options = read_options(given, cores, text_of_variable(NATIVE_VARIABLE))
+        roles, policies = events.roles(request.expansion), payload_policies(request.expansion)
+        return EventStream(options, roles, request.run, policies, looks, frozenset(left))
 
 
 def maintain_if_due(request: IngestRequest) -> None:
@@ -234,63 +230,26 @@ def _begin(
     return start, clock
 
 
-def _read_all(
-    attempt: _Attempt, looks: Mapping[str, PartitionMetadata], writer: _Writer, left: Collection[str]
-) -> None:
-    """Lands everything that is stored now: few bytes in this process, else by a stream of Spark's. The stream also
-    serves if another ingest may write the checkpoint, or if Spark runs on other machines, since this one may not reach
-    the brokers.
+def _land_batches(stream: EventStream, checkpoint: IngestCheckpoint, writer: _Writer) -> None:
+    """Lands everything that is stored now: first the batch that an earlier run began, to the same end, then further
+    ones, of about the size of the request each.
     """
-    request, spark, options = attempt.request, attempt.spark, attempt.options(looks, left)
-    is_here = (spark.sparkContext.master or "").startswith("local")
-    if not (attempt.alone and is_here and _read_small(request, options, spark, writer)):
-        _stream(request, options, spark, writer)
-
-
-def _read_small(request: IngestRequest, options: Mapping[str, str], spark: SparkSession, writer: _Writer) -> bool:
-    """Lands the messages after the last complete batch in this process, if they are few bytes. Returns False, after
-    doing nothing, if they are not, or if there is no such batch.
-    """
-    checkpoint = StreamCheckpoint(request.landing.checkpoint)
-    if (last := checkpoint.last()) is None:
-        return False
-    stream = EventSource.stream(options)
-    if (planned := plan_small(stream, last.offset, request.max_bytes)) is None:
-        return False
-    end, splits = planned
-    if end != last.offset:
-        batch = last.following(end, int(time.time() * 1000))
-        checkpoint.begin(batch)
-        writer.read(spark, stream, splits, batch.number)
-        checkpoint.complete(batch)
-    return True
-
-
-def _stream(request: IngestRequest, options: dict[str, str], spark: SparkSession, writer: _Writer) -> None:
-    from pyspark.errors import PySparkException
-
-    spark.dataSource.register(EventSource)
-    read = spark.readStream.format(EventSource.name()).options(**options).load()
-    stream = read.writeStream.foreachBatch(writer.write).trigger(availableNow=True)
-    stream = stream.option("checkpointLocation", request.landing.checkpoint.uri)
-    for start in range(1, _STARTS + 1):
-        query = stream.start()
-        try:
-            query.awaitTermination()
-        except PySparkException as problem:
-            if _SLOW_START not in str(problem) or start == _STARTS:
-                text = str(problem)
-                raise spark_error(text, error("K576", "the ingest failed", words(text))) from None
-            writer.again()
-        else:
-            return
-        finally:
-            if query.isActive:
-                query.stop()
+    stream.prepareForTriggerAvailableNow()
+    number, last, end = checkpoint.state()
+    writer.check_end(number, last)
+    while True:
+        number += 1
+        if end is None:
+            if (end := stream.latestOffset(last, stream.getDefaultReadLimit())) == last:
+                return
+            checkpoint.begin(number, end)
+        writer.land(number, stream, last, end)
+        checkpoint.complete(number)
+        last, end = end, None
 
 
 class _Writer:
-    """Writer of the batches of one run: it lands and commits each, and calls `report`."""
+    """Writer of the batches of one run: it lands and commits each, and calls `report`. `done`: results in order."""
 
     def __init__(
         self,
@@ -301,44 +260,48 @@ class _Writer:
         clock: ClusterClock,
     ) -> None:
         self._request, self._report, self._clock = request, report, clock
-        self._known = dict(known)
+        self._spark, self._known = spark, dict(known)
         self._audit = {topic.name.full for topic in request.expansion.topics if topic.state is None}
-        self.cores = spark.sparkContext.defaultParallelism
-        self.starts = 0
-        self._done: dict[int, LandingResult] = {}
+        self.done: list[LandingResult] = []
 
-    @property
-    def done(self) -> list[LandingResult]:
-        """Results of the batches in order; of a batch that came several times, the last one."""
-        return [self._done[batch] for batch in sorted(self._done)]
-
-    def again(self) -> None:
-        """Prepares a restart of the stream: reads the commits again, and removes the coverage records of the batch that
-        was not finished.
+    def check_end(self, batch: int, end: Offset) -> None:
+        """Raises KodoctlError (K573) if the batch is committed, and was read to another end than the checkpoint has:
+        two runs began it at the same time in a store without locks, and the next batch would leave messages out.
         """
-        self.starts += 1
-        self._known = batches(self._request.landing.recover())
-        self._request.landing.work(self._request.run).remove()
+        if (known := self._known.get(batch)) and known.facts.get(_END, digest := digest_of(end)) != digest:
+            where = f"{self._request.landing.checkpoint.uri}/offsets/{batch}"
+            detail = f"two runs began batch {batch}: {where} is not of the run {known.run}, which committed it; land elsewhere"
+            raise KodoctlError(error("K573", "the landing cannot be used", detail))
 
-    def write(self, messages: DataFrame, batch: int) -> None:
-        """Lands a batch of Spark's stream. After a restart Spark repeats it with the same range; it is not landed again
-        if it was committed.
+    def land(self, batch: int, stream: EventStream, start: Offset, end: Offset) -> None:
+        """Lands the messages of a batch, which are those behind `start` up to `end`, unless an earlier run has committed
+        it. This process reads few bytes; Spark reads more, and all if it runs on other machines, because this one may
+        not reach the brokers' binary port.
         """
-        events = messages.coalesce(2 * self.cores)
-        self._write(messages.sparkSession, batch, partial(_write_events, self._request.landing, events))
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
 
-    def read(self, spark: SparkSession, stream: EventStream, splits: Sequence[Split], batch: int) -> None:
-        """Lands a batch whose splits this process reads."""
-        folder = self._request.landing.table(EVENTS).folder
-        self._write(spark, batch, partial(write_splits, stream, splits, folder))
-
-    def _write(self, spark: SparkSession, batch: int, write_events: Callable[[str], tuple[TableFiles, int]]) -> None:
-        began = time.monotonic()
-        request, landing = self._request, self._request.landing
+        self.check_end(batch, end)
         if (known := self._known.get(batch)) is not None:
             self._finish(_result(known))
             return
-        name = f"{batch:09d}-{request.run}" + (f"-{self.starts}" if self.starts else "")
+        landing, splits = self._request.landing, [one.value for one in stream.partitions(start, end)]
+        is_here = (self._spark.sparkContext.master or "").startswith("local")
+        if not splits or (is_here and sum(one.size for one in splits) <= small_batch.FEW_BYTES):
+            write_events = partial(small_batch.write_splits, stream, splits, landing.table(EVENTS).folder)
+        else:
+            tasks = 2 * self._spark.sparkContext.defaultParallelism
+            write_events = partial(_write_events, landing, stream.frame(self._spark, splits).coalesce(tasks))
+        try:
+            self._write(batch, digest_of(end), write_events)
+        except (PySparkException, Py4JError) as problem:
+            text = str(problem)
+            raise spark_error(text, error("K576", "the ingest failed", words(text))) from None
+
+    def _write(self, batch: int, end: str, write_events: Callable[[str], tuple[TableFiles, int]]) -> None:
+        began = time.monotonic()
+        request, landing = self._request, self._request.landing
+        name = f"{batch:09d}-{request.run}"
         work = landing.work(request.run)
         stored, size = write_events(name)
         records = list(work.documents().values())
@@ -346,13 +309,13 @@ class _Writer:
             detail = f"batch {batch}: {many(read, 'message')} read, {stored.rows:,} landed"
             raise KodoctlError(error("K576", "the ingest failed", detail))
         audited = any(record["rows"] and record["msg_topic"] in self._audit for record in records)
-        moved, unreadable = self._transitions(spark, stored, name, few=size <= FEW_BYTES) if audited else (None, 0)
+        moved, unreadable = self._transitions(stored, name, few=size <= small_batch.FEW_BYTES) if audited else (None, 0)
         coverage = landing.write_rows(
             COVERAGE, name, [{**one, "ingest_run": request.run, "batch": batch} for one in records]
         )
         tables = {EVENTS.name: stored, COVERAGE.name: coverage} | ({TRANSITIONS.name: moved} if moved else {})
         holes = tuple(sorted(one["split_id"] for one in records if not one["full"]))
-        facts = {"bytes": size, "holes": list(holes), "unreadable": unreadable}
+        facts = {"bytes": size, "holes": list(holes), "unreadable": unreadable, _END: end}
         commit = LandingCommit(request.run, self._clock.now(), batch, tables, facts)
         self._known[batch] = landing.commit(commit)
         work.remove()
@@ -370,15 +333,15 @@ class _Writer:
         self._finish(landed)
 
     def _finish(self, landed: LandingResult) -> None:
-        self._done[landed.batch] = landed
+        self.done.append(landed)
         self._report(landed)
 
-    def _transitions(self, spark: SparkSession, events: TableFiles, name: str, *, few: bool) -> tuple[TableFiles, int]:
+    def _transitions(self, events: TableFiles, name: str, *, few: bool) -> tuple[TableFiles, int]:
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
         landing = self._request.landing
-        landed = landing.read_files(spark, EVENTS, events.files or (), dated=True)
+        landed = landing.read_files(self._spark, EVENTS, events.files or (), dated=True)
         bad = Observation()
         read = transitions.audit_messages(landed).observe(bad, F.count_if(transitions.unreadable()).alias("unreadable"))
         moved = landing.write_frame(transitions.transitions(read), TRANSITIONS, name, few=few)
@@ -386,8 +349,8 @@ class _Writer:
 
 
 def _result(landed: LandingCommit) -> LandingResult:
-    """Returns the result of a batch that is committed but unknown to Spark. Some of its messages may have been deleted
-    from the cluster.
+    """Returns the result of a batch that an earlier run committed without recording it as complete. Some of its
+    messages may have been deleted from the cluster.
     """
     rows = {name: one.rows for name, one in landed.tables.items()}
     return LandingResult(

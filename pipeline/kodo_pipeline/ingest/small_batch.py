@@ -1,14 +1,10 @@
-"""Small batches, read in this process, because Spark takes longer to start a stream, whose planner is a Python process
-of its own. Bounds, rows and coverage are the same as those of Spark's stream.
-"""
+"""Small batches, read in this process, because Spark takes longer to start a job. Rows and coverage are the same."""
 
 from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
-
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from kodo_pipeline.landing.landing_commits import TableFiles
 from kodo_pipeline.landing.table_writer import TableWriter
@@ -19,30 +15,21 @@ from kodoctl.pulsar.binary.client import BrokerClient
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kodo_pipeline.ingest.event_source import EventStream
+    from kodo_pipeline.ingest.event_stream import EventStream
     from kodo_pipeline.landing.file_store import Storage
-    from kodo_pipeline.source.offsets import Offset
     from kodo_pipeline.source.splits import Split
 
 FEW_BYTES: Final = SMALLEST  # bytes, as brokers store them
 _AT_ONCE: Final = 2  # splits: each has a connection of its own
 
 
-def plan_small(stream: EventStream, start: Offset, most: int) -> tuple[Offset, list[Split]] | None:
-    """Plans one batch with everything that is stored after `start`, and fixes the end of the stream there. Returns
-    (end, splits), without splits if nothing is new; None if the batch would have more than FEW_BYTES (4 MiB), or more
-    than `most` bytes. Raises ClusterError (K574) if messages may have been deleted unread and the options are strict.
-    """
-    stream.prepareForTriggerAvailableNow()
-    end = stream.latestOffset(start, ReadAllAvailable())
-    splits: list[Split] = [] if end == start else [one.value for one in stream.partitions(start, end)]
-    return (end, splits) if sum(one.size for one in splits) <= min(FEW_BYTES, most) else None
-
-
 def write_splits(stream: EventStream, splits: Sequence[Split], folder: Storage, attempt: str) -> tuple[TableFiles, int]:
     """Reads the splits, in two threads, and writes their events into files below `folder`, the folder of the table
-    `events`; no commit names the files yet. Returns (files, bytes of the payloads). Raises KodoctlError if a split was
-    not read in full and the options are strict. `attempt`: name of the folder of the files, in `folder`.
+    `events`; no commit names the files yet. Also writes the coverage record of each split, as `read_split` does.
+    Returns (files, bytes of the payloads). `attempt`: name of the folder of the files, in `folder`.
+
+    Raises KodoctlError if a split lacks entries and the options are strict (a hole, which the planner accepted, does
+    not count), and, whatever the options are, for errors of the Pulsar client and of the file store.
     """
     import pyarrow.compute as pc
 

@@ -6,7 +6,7 @@
     removed_places/ removed_numbers/           Delta tables, of a removal: figures about rows that are gone
     audit_…/                                   Delta tables, of an audit: its state, which may be lost
     commits/                                   Delta table: the commits
-    _checkpoint/                               Spark's own record of the messages that were read
+    _checkpoint/                               up to where the batches of an ingest read
     _manifests/                                one file, which makes a former kodoctl refuse the landing
     _work/                                     a folder for each run under way
 
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 FEW: Final = 50_000  # rows for which a light session is enough
 _FEW_BYTES: Final = 32 * 1024 * 1024  # of files that one task reads
 BASE: Final = "base"  # environment of a file without overlay
-_RUN: Final = re.compile(r"\b\d{8}-\d{6}(?=-)")  # when it began, in a run's id
+RUN_TIME: Final = re.compile(r"\b\d{8}-\d{6}(?=-)")  # when it began, in a run's id
 _OLD: Final = timedelta(days=1)
 _STARTED: Final = "started"
 _ELSEWHERE: Final = frozenset("%[]{}*^|\\")  # in a path: delta-rs reads another folder, or Spark several
@@ -73,8 +73,9 @@ GUARD: Final = "delta.json"  # among them: such a kodoctl refuses it
 
 @dataclass(frozen=True, slots=True)
 class LandingSnapshot:
-    """Commits and files of a landing as of one commit, consistent between the tables that were asked for. `files`: by
-    name of such a table; `removed`: number of rows removed from each of them so far, by table name.
+    """Commits of a landing, and files of the tables that were asked for, all as of the last of these commits. `files`:
+    by table name; `removed`: number of rows that removals (`pipeline maintain --keep`) took from each of the tables so
+    far, by table name.
     """
 
     commits: Sequence[LandingCommit]
@@ -84,8 +85,8 @@ class LandingSnapshot:
 
 class Landing:
     """Landing of one topology in one environment (None: the folder `base`), in the folder TOPOLOGY/ENVIRONMENT below
-    the address `uri`, for use by one thread. The constructor reads nothing. It raises KodoctlError (K573) for a path
-    that Delta or Spark would interpret in another way.
+    the address `uri`, for use by one thread at a time. The constructor reads nothing. It raises KodoctlError (K573) if
+    the path of that folder has a character that Delta or Spark would interpret, such as `%`, `*` or a bracket.
     """
 
     def __init__(self, uri: str, topology: str, environment: str | None) -> None:
@@ -99,18 +100,20 @@ class Landing:
 
     @property
     def checkpoint(self) -> Storage:
-        """Folder in which Spark keeps the offsets and the commits of its stream."""
+        """Folder of the checkpoint of an ingest: its offsets and commits. The folder need not exist."""
         return self.root / "_checkpoint"
 
     def work(self, run: str) -> Storage:
-        """Folder in which an ingest (`run`: its id) stores its coverage records until they are committed."""
+        """Folder in which an ingest (`run`: its id) stores the coverage records of a batch until it is committed."""
         return self.root / "_work" / run / "coverage"
 
     def commits(self, *, former: bool = False) -> list[LandingCommit]:
-        """Reads the commits, sorted by number; [] if nothing has landed. Old commits are merged into one, and of
-        rollups, audits and the like only the last is there. Raises KodoctlError: K573 if the table cannot be read, K584
-        if the landing has manifests of a former kodoctl or the table another format. `former`: a landing with manifests
-        is read too (for its conversion).
+        """Reads the commits, sorted by number; [] if there are none. Old commits are merged into one, and of rollups,
+        audits and the other kinds in `is_replaced` only the last is there. `former`: a landing with manifests of a
+        former kodoctl is read too (for its conversion).
+
+        Raises KodoctlError: K573 if the table of commits cannot be read or has something else in it, K584 if its format
+        is not supported, or, without `former`, if the landing has such manifests (an object looks for them once).
         """
         if not former:
             self._refuse_former()
@@ -122,10 +125,13 @@ class Landing:
         return sorted(found, key=lambda one: one.number)
 
     def snapshot(self, *tables: Table, former: bool = False) -> LandingSnapshot:
-        """Files of these tables as of one commit. The tables are read before the commits, which are then at least as
-        new, and name the files that a table does not have yet. Raises KodoctlError (K573) if commits were lost, if a
-        table lacks files that were committed to it, or if one of TABLES has another number of rows; whether the files
-        exist is not checked (LandingTable.damage does). `former`: see `commits`.
+        """Reads the commits, and the files of these tables (any but COMMITS) as of the last commit. The tables are read
+        before the commits, which are then at least as new, and name the files that a table does not have yet.
+        `former`: see `commits`. Whether the files exist is not checked (LandingTable.damage does that).
+
+        Raises KodoctlError (K573) if one of these tables has a commit after the last of the commits (so that some were
+        lost), if it lacks files that were committed to it, or, for those of TABLES, if it has another number of rows
+        than was committed to it; also as `commits` and LandingTable do.
         """
         files: dict[str, list[DataFile] | None] = {}
         for _ in range(_READS):
@@ -143,18 +149,25 @@ class Landing:
         raise KodoctlError(error("K573", "the landing cannot be used", detail))
 
     def is_small(self) -> bool:
-        """True if the tables that Spark reads (events, transitions, and those of a rollup) have at most FEW (50,000)
-        rows together, by the commits, which count rows that were removed since too.
+        """True if the commits (of rollups only the last) added at most FEW (50,000) rows in all to `events`,
+        `transitions` and the tables of rollups; rows that were removed since count too. Raises KodoctlError as
+        `commits` does.
         """
         return _rows_for_spark(self.commits()) <= FEW
 
     def commit(self, commit: LandingCommit, *, behind: int | None = None, former: bool = False) -> LandingCommit:
         """Commits the files that `commit` names, so that their rows count from now on, adds them to the tables, and
-        returns the commit with its number. If the same run has committed the same batch, beginning or end before,
-        nothing changes, and that commit is returned. `behind`: for a kind of which only the last commit is kept
-        (`is_replaced`), the number of the commit that this one replaces, None: there is none; `former`: see `commits`.
-        Commits of other runs in between are no problem. Raises LockedError if another run has committed the same batch,
-        if the last commit of that kind is not `behind`, or if each of TRIES attempts met another commit.
+        returns the commit with its number. If the same run has committed the same batch, beginning or end before (in a
+        commit that was not merged since), commits nothing, and returns that commit. Commits of other runs in between
+        are no problem. Lost commits are not noticed here: call `recover` before. Files of earlier commits that a table
+        lacks are added too.
+
+        `behind`: for a kind of which only the last commit is kept (`is_replaced`), the number of the commit that this
+        one replaces, None or -1: there is none; `former`: see `commits`, and old commits are not merged.
+
+        Raises LockedError if another run has committed the same batch, or any run in a commit that was merged since; if
+        there is a commit of that kind and it is not `behind`; or if each of TRIES (20) attempts met another commit.
+        Raises KodoctlError as `commits` and LandingTable do: if a table could not be changed, the commit may count.
         """
         numbered: LandingCommit | None = None
         for _ in range(TRIES):
@@ -180,9 +193,9 @@ class Landing:
         raise self._locked_error(commit)
 
     def recover(self, *, former: bool = False) -> list[LandingCommit]:
-        """Adds to each table the files that a killed writer committed and did not add. Returns what `commits` does.
-        Raises KodoctlError (K573) if commits were lost: their numbers would be used again, and tables that have these
-        numbers would ignore the new files.
+        """Adds to each table the files that it lacks of the commits that still name them, as after a writer was killed.
+        Returns the commits. Raises KodoctlError as `snapshot` does for TABLES, such as K573 if commits were lost: their
+        numbers would be used again, and tables that have these numbers would ignore the new files.
         """
         known = self.snapshot(*TABLES, former=former).commits
         self._add_files(known)
@@ -208,8 +221,9 @@ class Landing:
         return LockedError(error("K575", "another run is under way", detail))
 
     def write_rows(self, table: Table, attempt: str, rows: Sequence[Mapping[str, Any]]) -> TableFiles:
-        """Writes a few rows into files without Spark, and returns the files, which count when a commit names them.
-        `attempt`: name of the folder of the files, in the folder of the table.
+        """Writes a few rows (values by column, a missing one is null) into files without Spark, and returns the files,
+        which count when a commit names them; without rows there are none. `attempt`: name of the folder of the files,
+        in the folder of the table; see `start`.
         """
         import pyarrow as pa
 
@@ -224,20 +238,21 @@ class Landing:
     def write_frame(
         self, frame: DataFrame, table: Table, attempt: str, replaced: Iterable[str] | None = None, *, few: bool = False
     ) -> TableFiles:
-        """Writes the rows of a frame into files, and returns the files, which count when a commit names them.
-        `attempt`: name of the folder of the files, in the folder of the table; `replaced`: see `TableFiles`; `few`: the
+        """Writes the rows of a frame as kodo_pipeline.landing.table_writer.write_frame does, and returns the files,
+        which count when a commit names them. `attempt`: as in `write_rows`; `replaced`: see `TableFiles`; `few`: the
         rows fit into this process, which collects and writes them instead of Spark.
         """
         files = table_writer.write_frame(frame, self._tables[table.name].folder, table, attempt, few=few)
         return TableFiles.of(files, replaced)
 
     def table(self, table: Table) -> LandingTable:
-        """The LandingTable for a table definition, `commits` included."""
+        """The LandingTable of a table definition, also of COMMITS; the same object in each call."""
         return self._commits if table is COMMITS else self._tables[table.name]
 
     def rows(self, table: Table, column: str, value: str) -> list[dict[str, Any]]:
-        """Reads the rows of a table that have `value` in `column`, without Spark; [] if no row has that value. Rows
-        that a killed writer committed and did not add are missing until `recover`.
+        """Reads the rows of a table that have the text `value` in `column`, without Spark; [] if there are none. Rows
+        of a commit that were not added to the table, as after a kill, are missing until `recover` or the next `commit`.
+        Raises KodoctlError as LandingTable does.
         """
         return self._tables[table.name].rows(column, value)
 
@@ -250,9 +265,10 @@ class Landing:
         until: int | None = None,
         snapshot: LandingSnapshot | None = None,
     ) -> DataFrame:
-        """Committed rows of a table as a frame. `since`, `until` (ms of the table's time column; None: no bound): files
-        without rows from `since` to before `until` are skipped, but the rows of the other files are not filtered.
-        `snapshot`: read as of it, so that several tables are consistent; None: the newest commit.
+        """Committed rows of a table as a frame, without the column `date`. `since`, `until` (ms of the table's time
+        column; None: no bound): files whose times are known to be outside of the range from `since` to before `until`
+        are skipped, but the rows of the other files are not filtered. `snapshot`: read as of it, so that several tables
+        are consistent (it must have been made for this table, too); None: as of the newest commit.
         """
         found = (snapshot or self.snapshot(table)).files[table.name]
         return self.read_files(spark, table, (one for one in found if one.touches(since, until)))
@@ -261,8 +277,8 @@ class Landing:
         self, spark: SparkSession, table: Table, files: Iterable[DataFile], *, dated: bool = False
     ) -> DataFrame:
         """Rows of these files of the table as a frame; without files it has no rows. `dated`: with the column `date`.
-        At most FEW rows in small files become one partition, so that no query shuffles them. If a file is missing,
-        queries fail with its name.
+        Files with at most FEW rows and 32 MiB in all become one partition, which spares queries a shuffle. If a file is
+        missing, this call, or later a query, raises an error of pyspark that names the file.
         """
         schema = table.spark(dated=dated)
         folder = self._tables[table.name].folder.uri
@@ -274,9 +290,10 @@ class Landing:
         return (found.coalesce(1) if _are_few(filled) else found).select(*schema.names)
 
     def check(self) -> None:
-        """Prepares the folder for a writer: creates it if needed, and marks it so that a former kodoctl refuses it.
-        Raises KodoctlError: K573 if the folder cannot be written, or if the landing has batches and its checkpoint is
-        missing (the messages would be read again); K584 if a former kodoctl made the landing.
+        """Prepares the landing for a writer: creates its folder on a disk if needed, and marks it so that a former
+        kodoctl refuses it. Raises KodoctlError: K573 if the folder cannot be created or written, if a store refuses an
+        operation, or if the landing has batches and the folder `checkpoint` is missing (the messages would be read
+        again); K584 if a former kodoctl made the landing; also as `commits` does.
         """
         self._make()
         if batches(self.commits()) and not self.checkpoint.exists():
@@ -305,23 +322,26 @@ class Landing:
             raise KodoctlError(error("K573", "the landing cannot be used", detail)) from None
 
     def start(self, run: str, what: str = "ingest") -> None:
-        """Records that a run begins to write files, so that after a kill another run can remove these files. `what`:
-        kind of the run, such as `ingest`, `rollup`, `audit`.
+        """Records that a run begins to write files, so that after a kill `sweep` in a later run of the same kind
+        removes these files. It finds them by the names of their folders (`attempt`), in which the id `run` must stand
+        between hyphens, or at an end. `what`: kind of the run, such as `ingest`, `rollup`, `audit`.
         """
         (self._notes(what) / run).write(_STARTED, {"run": run})
 
     def end(self, run: str, what: str = "ingest", *, sweep: bool = False) -> None:
-        """Removes the record of `start`, and of an ingest also its folder `work`. `sweep`: first removes the files of
-        the run that no commit names.
+        """Removes the record of `start`, and of an ingest also its folder `work`. `sweep`: first removes the run's
+        folders of files (see `start`), except those with a file that counts, or that the log of a table still names as
+        replaced: in the tables of the audit's state for AUDIT_RUN, else in all other tables.
         """
         if sweep:
             self._sweep([run], what)
         (self._notes(what) / run).remove()
 
     def sweep(self, what: str = "ingest", *, alone: bool) -> None:
-        """Removes the records and the uncommitted files of killed runs of the kind `what` (`ingest` or a constant such
-        as AUDIT_RUN). To be called before `start`. `alone`: value of the context `alone`; if False, another run may be
-        active, and only runs that began more than a day ago count as killed.
+        """Removes the records of killed runs of the kind `what` (`ingest` or a constant such as AUDIT_RUN), and their
+        files, as `end` does. Call it before `start`. `alone`: value of the context `alone`; True: every recorded run
+        counts as killed; False: another run may be active, and only a run whose id says that it began more than a day
+        ago counts as killed.
         """
         left = [run for run in self._notes(what).folders() if alone or _is_old(run)]
         if left:
@@ -344,10 +364,13 @@ class Landing:
 
     @contextlib.contextmanager
     def alone(self, what: str = "ingest") -> Iterator[bool]:
-        """Context in which no other run of the kind `what` is active in the landing. The value is True if that is
-        ensured by a lock. In an object store, and on file systems without locks, no lock is possible: the value is
-        False, and of two concurrent writers the second one's commit is refused. Raises LockedError at once, without a
-        wait, if another run has the lock. Creates the folder of the landing on a disk.
+        """Context for a run of the kind `what`. The value is True if a lock ensures that no other run has the same kind
+        of lock in the landing; maintenance, erasures, write-offs and conversions use that of `ingest`. In an object
+        store, and on file systems without locks, the value is False: runs may be concurrent, and a commit that
+        conflicts is refused (see `commit`).
+
+        Raises LockedError at once, without a wait, if another run has the lock, even one of this process; KodoctlError
+        (K573) if the folder of the landing on a disk, which is created if needed, cannot be written.
         """
         if self.root.local is None:
             yield False
@@ -357,7 +380,9 @@ class Landing:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                detail = f"another {what} is running in {self.root.uri}: wait until it has ended"
+                # Whoever writes to the tables has that lock.
+                who = "ingest, maintenance, erasure, write-off or conversion" if what == "ingest" else what
+                detail = f"another {who} is running in {self.root.uri}: wait until it has ended"
                 raise LockedError(error("K575", "another run is under way", detail)) from None
             except OSError:  # a file system without locks
                 yield False
@@ -366,9 +391,9 @@ class Landing:
 
 
 def must_be_free(landing: Landing, what: str = "ingest") -> None:
-    """Raises LockedError if a run of the kind `what` is active. In an object store, and on a file system without locks,
-    that is unknown, and nothing is raised. For commands that do something slow before they take the lock. Creates the
-    folder of the landing on a disk.
+    """Raises LockedError if a run has the lock of the kind `what`, for commands that do something slow before they take
+    it. In an object store, and on a file system without locks, that is unknown, and nothing is raised. Creates the
+    folder of the landing on a disk. Raises KodoctlError as `Landing.alone` does.
     """
     with landing.alone(what):
         pass
@@ -397,8 +422,8 @@ def is_former(root: Storage) -> bool:
 
 
 def guard(root: Storage) -> None:
-    """Writes the file that makes a former kodoctl refuse the landing, if it is not there. Otherwise its ingest would
-    remove all files that no manifest of its own names.
+    """Writes the file that makes a former kodoctl refuse the landing, unless it is there. Without it the ingest of a
+    former kodoctl would remove all files that no manifest of its own names.
     """
     manifests = root / FORMER
     if GUARD not in manifests.files():
@@ -407,14 +432,15 @@ def guard(root: Storage) -> None:
 
 def _is_old(name: str) -> bool:
     """True if the name of a run shows that it began more than a day ago; False if the name shows no time."""
-    start = _RUN.search(name)
+    start = RUN_TIME.search(name)
     return start is not None and datetime.strptime(f"{start[0]}+0000", "%Y%m%d-%H%M%S%z") < datetime.now(UTC) - _OLD
 
 
 def must_hold(landing: Landing, typed: str, *, messages: bool = False) -> None:
-    """Raises UsageError (K801) if no ingest was completed; with `messages`, if no message has landed, whether or not an
-    ingest was completed: a mistyped --landing or --env must not look like an empty cluster. `typed`: result of
-    kodo_pipeline.landing.command_line.command_line, for hints. Starts no Spark, creates no folder.
+    """Raises UsageError (K801) if no ingest was completed; with `messages`, if no message ever landed, whether or not
+    an ingest was completed: a mistyped --landing or --env must not look like an empty cluster. `typed`: result of
+    kodo_pipeline.landing.command_line.command_line, for hints. Starts no Spark, creates no folder. Raises KodoctlError
+    as `Landing.commits` does.
     """
     commits = landing.commits()
     if holds_messages(commits) if messages else read_at(commits):
@@ -429,7 +455,8 @@ def must_hold(landing: Landing, typed: str, *, messages: bool = False) -> None:
 
 def must_be_same_namespace(landing: Landing, expansion: Expansion, commits: Sequence[LandingCommit]) -> None:
     """Raises KodoctlError (K590) if the landing has topics of another namespace than the topology's: two topology files
-    with the same name use the same folder. Passes if no run has recorded its topics.
+    with the same name use the same folder. Only the last completed ingest counts, without one the first that began;
+    passes if that ingest recorded no topics, or if there was none.
     """
     landed = landed_namespace(commits)
     if landed not in (None, expansion.namespace):

@@ -33,8 +33,9 @@ MASK: Final = "***"
 
 @dataclass(frozen=True, slots=True)
 class PayloadPolicy:
-    """Payload policy of one ground topic. `keep`: ms after which payloads are removed, None: never, 0: they do not
-    land. `mask`: JSON paths whose values are replaced by "***".
+    """Payload policy of one ground topic. `keep`: age in ms after which a maintenance removes payloads, None: never, 0:
+    payloads do not land. `mask`: JSON paths (kodoctl.topology.json_paths) whose values are replaced by "***" when a
+    payload lands.
     """
 
     keep: int | None = None
@@ -42,8 +43,8 @@ class PayloadPolicy:
 
 
 def payload_policies(expansion: Expansion) -> dict[str, PayloadPolicy]:
-    """Payload policies by name of the ground topic. Ground topics that keep their payloads for ever and mask nothing
-    are left out.
+    """Payload policies by name of the ground topic, as the file declares them for the topic, else for all topics.
+    Ground topics that keep their payloads for ever and mask nothing are left out.
     """
     spec = expansion.topology.spec
     found = {}
@@ -57,21 +58,12 @@ def payload_policies(expansion: Expansion) -> dict[str, PayloadPolicy]:
     return found
 
 
-def policies_to_text(policies: Mapping[str, PayloadPolicy]) -> str:
-    """The policies as JSON text, for a Spark option."""
-    return json.dumps({name: [one.keep, one.mask] for name, one in policies.items()})
-
-
-def policies_of_text(text: str) -> dict[str, PayloadPolicy]:
-    """Parses a text that `policies_to_text` made."""
-    return {name: PayloadPolicy(keep, tuple(mask)) for name, (keep, mask) in json.loads(text).items()}
-
-
 def apply_policy(rows: pa.RecordBatch, policy: PayloadPolicy | None) -> pa.RecordBatch:
     """Applies a policy to rows of kodo_pipeline.landing.tables.EVENTS, all of one topic. If `keep` is 0, removes their
-    payloads; else, if there is a mask, masks them, and removes a payload that is not exactly one JSON document, or has
-    an object with the same name twice. A longer `keep` has no effect here. Without a policy, or on an audit topic,
-    returns the rows unchanged.
+    payloads; a longer `keep` has no effect here. Else, if there is a mask, replaces values in the payloads that have
+    some, which are then written anew as JSON, and removes payloads that cannot be handled as one JSON document, such as
+    those with the same name twice in an object; tombstones and empty payloads stay. The columns `payload_state` and
+    `payload_digest` tell both. Without a policy, or on an audit topic, returns the rows unchanged.
     """
     if policy is None or not rows.num_rows or rows.column("state")[0].as_py() == AUDIT:
         return rows
@@ -84,8 +76,8 @@ def apply_policy(rows: pa.RecordBatch, policy: PayloadPolicy | None) -> pa.Recor
 
 def without_payloads(rows: pa.RecordBatch, chosen: Sequence[bool], word: str) -> pa.RecordBatch:
     """Returns the rows with the payloads of the `chosen` ones (True or False for each row) replaced by null. In these
-    rows the column `payload_state` becomes `word`, and a digest of the removed payload is added if there is none. Rows
-    without a payload stay unchanged.
+    rows the column `payload_state` becomes `word`, and the digest of the removed payload is added if there is none (a
+    masked payload has that of the stored one). Rows without a payload stay unchanged.
     """
     payloads = rows.column("payload").to_pylist()
     gone = [chosen[at] and one is not None for at, one in enumerate(payloads)]

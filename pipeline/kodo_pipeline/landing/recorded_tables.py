@@ -34,7 +34,8 @@ WRITE_OFFS: Final = Table(
         Column(
             "name",
             "string",
-            "place of a message, problem of coverage, run of a producer, or time (ms) up to which a TTL is no doubt",
+            "place of a message, problem of coverage, RUN:NUMBER of a producer (up to that number; without one of an older "
+            "kodoctl), or time (ms) up to which a TTL is no doubt",
         ),
         Column("number", "bigint", "how many: messages, records, numbers"),
         Column("reason", "string", "as it was given"),

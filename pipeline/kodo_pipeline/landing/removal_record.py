@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RemovedTotals:
-    """Counts over removed rows. `messages`, `records`: numbers of removed messages and audit records; `newest`: publish
-    time of the newest message in ms, None without messages; `unnumbered`: number of messages on a ready topic at hop 0,
-    except recalled ones, that have no sequence number of a producer; `meant`: number of such messages that are
-    addressed to one subscription, by (full name of the topic, subscription).
+    """Counts over removed rows. `messages`, `records`: numbers of removed rows of `events` (messages of audit topics
+    included) and of `transitions` (audit records); `newest`: publish time of the newest of these messages in ms, None
+    without messages.
+
+    The other two count only messages on a ready topic at hop 0, except recalled ones. `unnumbered`: how many have no
+    sequence number of a producer; `meant`: how many, with or without a number, are addressed to one subscription, by
+    (full name of the topic, subscription).
     """
 
     messages: int = 0
@@ -30,7 +33,7 @@ class RemovedTotals:
     meant: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def with_more(self, other: RemovedTotals) -> RemovedTotals:
-        """Returns the sums of these counts and those of `other`; `newest` is the later of the two."""
+        """Returns the sums of these counts and those of `other`; `newest` is the later of both, None if both are."""
         return RemovedTotals(
             self.messages + other.messages,
             self.records + other.records,
@@ -42,10 +45,11 @@ class RemovedTotals:
 
 @dataclass(frozen=True, slots=True)
 class RemovalRecord:
-    """Record of the last removal, with sums over all removals. `run`: id of the last removal; `before`: only rows of
-    messages published before this time, in ms, were removed; `batch`: the last batch whose rows it examined;
-    `finished`: no file contains the removed rows any more; `totals`: sums; `kept`: table of removals -> number of rows
-    committed to it so far; `number`: number of its commit, -1 before there is one.
+    """Record of the last removal, with sums over all removals. `run`: id of the last removal; `before`: no removal has
+    removed rows of messages published at this time, in ms, or later; `batch`: last batch whose rows the last removal
+    might remove; `finished`: no file of a table has the removed rows any more (replaced files may still exist);
+    `totals`: sums; `kept`: name of a table of removals -> number of rows committed to it so far; `number`: number of
+    the commit with the record, -1 before there is one.
     """
 
     run: str
@@ -58,7 +62,7 @@ class RemovalRecord:
 
     @classmethod
     def of(cls, commits: Iterable[LandingCommit]) -> Self | None:
-        """The record that the last removal committed; None if no rows were ever removed."""
+        """The record in the last commit of a removal; None if no removal was ever committed."""
         found = next((one for one in commits if one.run == REMOVAL_RUN), None)
         if found is None:
             return None
@@ -84,5 +88,5 @@ class RemovalRecord:
         return replace(self, finished=True)
 
     def is_whole(self, files: Mapping[str, Sequence[DataFile]]) -> bool:
-        """True if `files` (by table name) have as many rows as were committed to each table of removals."""
+        """True if `files` (by table name, with all tables in `kept`) have as many rows as were committed to each."""
         return all(sum(one.rows for one in files[name]) == rows for name, rows in self.kept.items())

@@ -31,9 +31,10 @@ Partition = tuple[str | None, ...]
 
 
 class PartFile:
-    """Writer of one Parquet file of one partition: rows are added until `finish` or `abandon`. The constructor creates
-    the file. `folder`: folder of the table; `attempt`: name of the folder in it for the file. The file has the table's
-    columns without the partition columns (`schema`).
+    """Writer of one Parquet file of one partition: rows are added until `finish` or `abandon`, one of which must be
+    called. The constructor creates the file. `folder`: folder of the table; `attempt`: name of the folder in it for the
+    file; `partition`: text value of each partition column, None: null. The file has the table's columns without the
+    partition columns (`schema`).
     """
 
     def __init__(self, folder: Storage, table: Table, attempt: str, partition: Mapping[str, str | None]) -> None:
@@ -49,7 +50,9 @@ class PartFile:
         self._pending = 0, 0  # rows, bytes
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Adds rows with the columns of `schema`. They are written when there are enough for a row group."""
+        """Adds rows with exactly the columns of `schema`, and writes them when there are enough for a row group. An
+        error of the store is raised as it is; `abandon` converts it.
+        """
         self._rows.append(rows)
         self._pending = self._pending[0] + rows.num_rows, self._pending[1] + rows.nbytes
         if self._pending[0] >= _ROWS or self._pending[1] >= ROW_GROUP:
@@ -63,7 +66,7 @@ class PartFile:
             self._rows, self._pending = [], (0, 0)
 
     def finish(self) -> DataFile:
-        """Writes the remaining rows, closes the file, and returns its DataFile."""
+        """Writes the remaining rows, closes the file, and returns its DataFile. Raises KodoctlError (K573)."""
         with self._stack:
             try:
                 self._flush()
@@ -73,7 +76,9 @@ class PartFile:
             return of_metadata(self.path, self._out.tell(), self._about[0], self._table)
 
     def abandon(self, problem: BaseException) -> None:
-        """Closes the file incomplete because of `problem`. It stays in the folder, and no commit names it."""
+        """Closes the file incomplete because of `problem`. It may stay in the folder, and no commit names it. Raises
+        KodoctlError (K573) if `problem` is an OSError or a ValueError.
+        """
         with suppress(Exception):  # it fails as what came before did
             self._writer.close()
         self._writer.is_open = False
@@ -82,7 +87,7 @@ class PartFile:
 
 class PartitionDays:
     """Computes the column `date` for the rows that one writer writes to a table, when it is called. The table's `days`
-    limits the number of different days over all calls: after so many, each further day becomes null.
+    limits the number of different days over all calls (0: no limit): after so many, each further day becomes null.
     """
 
     def __init__(self, table: Table) -> None:
@@ -104,8 +109,8 @@ class PartitionDays:
 
 class TableWriter:
     """Writer of one attempt's files, in the folder `attempt` of the table's `folder`. Use it as a context manager;
-    after the block `files` has every file, and no commit names them yet. If the block raises, unfinished files are
-    abandoned.
+    after the block `files` has every file, and no commit names them yet. If the block raises, files that are not
+    finished are abandoned (see PartFile.abandon, which may raise another error), and all files stay in the folder.
     """
 
     def __init__(self, folder: Storage, table: Table, attempt: str) -> None:
@@ -121,18 +126,28 @@ class TableWriter:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         if value is not None:
-            for one in self._open.values():
-                one.abandon(value)
+            self._abandon(value)
             return
-        for values in list(self._open):
-            self._finish(values)
+        try:
+            for values in list(self._open):
+                self._finish(values)
+        except BaseException as problem:
+            self._abandon(problem)
+            raise
+
+    def _abandon(self, problem: BaseException) -> None:
+        """Closes all open files incomplete, also if that raises for one of them."""
+        with ExitStack() as stack:
+            for one in self._open.values():
+                stack.callback(one.abandon, problem)
 
     def _finish(self, values: Partition) -> None:
         self.files.append(self._open.pop(values).finish())
 
     def write(self, batch: pa.RecordBatch, days: pa.Array | None = None) -> None:
-        """Writes rows with the table's columns; neither rows nor columns need an order. `days`: value of `date` for
-        each row, None: the day of the table's time column.
+        """Writes rows with the table's columns; neither rows nor columns need an order, and further columns are left
+        out. `days`: value of `date` for each row, to which no maximum applies; None: the day of the table's time column
+        as PartitionDays computes it. Raises the errors of PartFile.
         """
         import pyarrow as pa
 
@@ -179,9 +194,10 @@ class TableWriter:
 
 
 def write_frame(frame: DataFrame, folder: Storage, table: Table, attempt: str, *, few: bool = False) -> list[DataFile]:
-    """Writes a frame with the table's columns (and `date` if the table has it), and returns the files. Spark writes
-    them, after deleting whatever is in the folder `attempt`, and each footer is read for statistics; with `few`, the
-    rows fit into this process, which collects and writes them.
+    """Writes a frame with the table's columns (and `date` if the table has a time column), and returns the files;
+    further columns are left out. Spark writes the files, after deleting whatever is in the folder `attempt`, and each
+    footer is read for statistics; with `few`, the rows fit into this process, which collects and writes them, and
+    nothing is deleted.
     """
     place = folder / attempt
     made = frame.select(*table.names, *([DATE] if table.moment else []))

@@ -89,7 +89,7 @@ GAPS: Final = "array<string>"
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column of a table. `kind`: type in Spark SQL; `about`: meaning and unit; `null`: True if the column may be
-    null.
+    null, which the schemas do not enforce.
     """
 
     name: str
@@ -100,9 +100,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Definition of a table of the landing. `moment`: the time column, whose day (UTC) is the partition column `date`,
-    which files do not contain; `partitions`: all partition columns, () for a table that is read as a whole; `days`:
-    maximum number of days for which one writer makes partitions, 0: no maximum.
+    """Definition of a table of the landing, or of rows of the Pulsar source. `moment`: the time column, whose day (UTC)
+    is the partition column `date`; None: the table has neither; `partitions`: all partition columns, which files do not
+    contain, () for a table that is read as a whole; `days`: maximum number of days for which one writer makes
+    partitions (`date` is null in rows of further days), 0: no maximum.
     """
 
     name: str
@@ -114,7 +115,7 @@ class Table:
 
     @property
     def names(self) -> list[str]:
-        """Names of the table's columns in their order, without `date`, which files do not contain."""
+        """Names of the table's columns in their order, without `date`."""
         return [column.name for column in self.columns]
 
     def arrow(self) -> pa.Schema:

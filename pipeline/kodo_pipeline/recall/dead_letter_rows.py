@@ -74,14 +74,14 @@ def slips(
     *,
     whole: bool,
 ) -> DataFrame:
-    """Makes a row for each dead letter in `messages` that the holder (the subscription that retains dead letters) has
-    not acknowledged: position, `chosen` (by the condition), `settled` (its recall id is in `booked`), `key`, `mark`
-    (recall id in its headers, of an earlier recall) and `published` (ms). Chosen ones also have the columns of
-    `facts_of_chosen`, which are null for all others.
+    """Makes a row for each dead letter in `messages`, except those of entries that the holder (the subscription that
+    retains dead letters) has acknowledged as a whole: position; `chosen` (by the condition, and readable: `readable`);
+    `settled` (its recall id is in `booked`); `key`; `mark` (recall id in its headers, of an earlier recall); and
+    `published` (ms). Chosen ones also have the columns of `facts_of_chosen`, which are null for all others.
 
-    `messages`: rows of the Pulsar source, or of `stored_in`; `unacknowledged`: rows of
-    kodo_pipeline.recall.unacknowledged.join_rows; `booked`: recall ids of letters that are settled by the recall
-    ledger; `whole`: with the whole payload.
+    `messages`: rows of the Pulsar source, or of `stored_in`, of the topic of `family`; `unacknowledged`: rows of
+    kodo_pipeline.recall.unacknowledged.join_rows; `booked`: a row for each recall id that is settled by the recall
+    ledger; `whole`: with the whole payload. Raises UsageError as `is_chosen` does.
     """
     at = ("partition", "ledger", "entry", "batch_index")
     marked = messages.select("*", F.floor(F.col("entry") / STRIDE).alias("stride"))
@@ -101,8 +101,9 @@ def slips(
 
 
 def facts_of_chosen(messages: DataFrame, *, whole: bool) -> dict[str, Column]:
-    """Columns, by name, that a plan needs of a chosen message: properties, payload (its first 1,024 bytes (HEAD), or
-    all of it with `whole`), digest and size of the whole payload, and whether the payload is text.
+    """Columns, by name, that a plan needs of a chosen message: `properties`; `payload` (its first 1,024 bytes (HEAD),
+    or all of it with `whole`); `digest` and `size` of the whole payload, even if it landed masked or not at all;
+    `is_text`: whether the payload here is text, null if there is none. `messages`: frame that has the message.
     """
     payload = F.col("payload") if whole else F.substring("payload", 1, HEAD)
     body = F.concat(
@@ -118,9 +119,7 @@ def facts_of_chosen(messages: DataFrame, *, whole: bool) -> dict[str, Column]:
 
 
 def readable() -> Column:
-    """Column: true for a message that can be sent on unchanged, because every part of it can be decoded or it is
-    encrypted.
-    """
+    """Column: true for a message that can be sent on unchanged: no part of it is missing, but it may be encrypted."""
     return F.col("broken").isNull() | (F.col("broken") == headers.ENCRYPTED)
 
 
@@ -135,7 +134,8 @@ def _or_stored(messages: DataFrame, name: str, made: Column) -> Column:
 
 def check_payloads(messages: DataFrame, condition: Condition, *, whole: bool) -> None:
     """Raises UsageError (K587) if payloads are needed and the landing lacks that of one of `messages`, or has it
-    masked. They are needed with `whole`, or if the condition asks for them; only then a query runs.
+    masked. They are needed with `whole`, or if the condition asks for them (`asks_payload`); only then a query runs.
+    `messages`: rows of `stored_in`.
     """
     if not whole and not asks_payload(condition):
         return
@@ -152,8 +152,8 @@ def asks_payload(condition: Condition) -> bool:
 
 
 def is_chosen(condition: Condition, fair_by: str | None) -> Column:
-    """Column: true for a readable message that the condition chooses; never null. Raises UsageError for a fact that no
-    column has.
+    """Column: true for a readable message (see `readable`) that the condition chooses; never null. Raises UsageError
+    for a fact that no column has, as `check_facts` does. `fair_by`: property with the tenant, or `key`; None: none.
     """
     check_facts(condition)
     sources = sources_of(condition.root, fair_by)
@@ -181,7 +181,8 @@ def _row(names: Sequence[str], raw: Sequence[str], values: Sequence[Any]) -> dic
 
 def letter_of_row(row: Mapping[str, Any], fair_by: str | None) -> DeadLetter:
     """Makes a DeadLetter of a row with the columns of the Pulsar source that a condition can read (`_RAW`).
-    `publish_ts` and `event_ts` are ms since the epoch, None becomes 0.
+    `publish_ts` and `event_ts` are ms since the epoch, None becomes 0. The letter has no ordering key, and `broken` is
+    always "". `fair_by`: as in `is_chosen`.
     """
     properties, key = dict(row["properties"] or ()), row["key"] or ""
     place = Position(row["partition"], row["ledger"], row["entry"], row["batch_index"])

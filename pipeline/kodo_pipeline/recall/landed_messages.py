@@ -37,16 +37,18 @@ _AT_ONCE: Final = 500  # messages that are looked up together
 
 
 def has_payload(payload: bytes | None, size: int | None, state: str | None = None) -> bool:
-    """True if the landing has the payload as it was stored; a tombstone counts as a payload. `size`, `state`: columns
-    `size` and `payload_state` of `events`; `state` None: the payload was neither masked nor removed.
+    """True if the landing has the payload as it was stored; a tombstone counts as a payload. `payload`: the landed
+    payload, or a beginning of it; `size`, `state`: columns `size` and `payload_state` of `events`; `state` None: the
+    payload was neither masked nor removed.
     """
     return state is None and (payload is not None or size == 0)
 
 
 def exclusion_reason(row: Mapping[str, Any]) -> ExclusionReason | None:
-    """Reason why a lost message cannot be sent, None if it can. `row`: `why`: its cause in the audit; `landed`: whether
-    the landing has it; `head`, `landed_size`, `payload_state`: first byte, size and state of its payload there, as
-    `has_payload` takes them; `readable`: whether it can be sent on unchanged.
+    """Reason why a lost message cannot, or must not, be sent; None if it can. `row`: `why`: its cause in the audit;
+    `landed`: whether the landing has it, or the message before the move on which it was lost; `head`, `landed_size`,
+    `payload_state`: first byte, size and state of the landed payload, as `has_payload` takes them; `readable`: whether
+    that message can be sent on unchanged.
     """
     if row["why"] in _MOVED_ON:
         return ExclusionReason.MOVED_ON
@@ -56,10 +58,11 @@ def exclusion_reason(row: Mapping[str, Any]) -> ExclusionReason | None:
 
 
 def moved_properties(source: Mapping[str, Any], move: Mapping[str, Any]) -> dict[str, str]:
-    """Properties that a message had after a move, rebuilt approximately. `source`: row in `events` of the message
-    before the move, with `published` (ms); `move`: audit record of the move. The move adds one to the hop, sets the
-    origin if it is missing, adds the reason, the error and for a dead letter the level in which it died, and removes
-    the property that addresses the message to one subscription; the attempts are those before the move.
+    """Properties that a message had after a move, rebuilt approximately from all that it had before. The move adds one
+    to the hop, sets parts of the origin that are missing, sets reason and error if its record has them, and for a dead
+    letter the level in which it died, and removes the property that addresses the message to one subscription. So the
+    attempts are those before the move. `source`: row in `events` of the message before the move, with `published` (ms);
+    `move`: audit record of the move.
     """
     found = dict(source["properties"] or ())
     found.setdefault(headers.ORIGIN_ID, source["id"])
@@ -77,8 +80,9 @@ def moved_properties(source: Mapping[str, Any], move: Mapping[str, Any]) -> dict
 
 
 def lost_messages(plan: RecallPlan, cluster: RecallCluster, signer: Signer | None) -> LandedMessages:
-    """Opens the source of the messages of a plan of lost messages. Raises UsageError if no ingest was completed in the
-    landing that the plan names.
+    """Opens the source of the messages of a plan of lost messages. `signer`: signs headers that are rebuilt (see
+    LandedMessages), None: there are no keys. Raises UsageError (K801) if no ingest was completed in the landing that
+    the plan names, KodoctlError (K573, K584) if the landing cannot be read.
     """
     from kodo_pipeline.landing.landing_store import Landing, must_hold
 
@@ -89,9 +93,10 @@ def lost_messages(plan: RecallPlan, cluster: RecallCluster, signer: Signer | Non
 
 class LandedMessages:
     """Source of the messages of a plan of lost messages (implements
-    kodoctl.recall.send.dead_letter_partitions.MessageSource). No subscription has these messages, so there is nothing
-    to acknowledge, and only the recall ledger records which were sent. Therefore a lock ensures one attempt at a time
-    per lane.
+    kodoctl.recall.send.dead_letter_partitions.MessageSource). A message that was lost on a move is rebuilt from the
+    message before the move and the audit record of the move. No subscription has these messages, so there is nothing to
+    acknowledge, and only the recall ledger records which were sent. Therefore a lock, taken by `open`, ensures one
+    attempt at a time per lane and subscription.
     """
 
     acknowledged = 0
@@ -104,9 +109,9 @@ class LandedMessages:
         self._locked = False
 
     def open(self, stack: ExitStack, positions: Collection[Position]) -> list[int]:
-        """Chooses `positions` for `messages`, and returns their partition numbers, sorted. The first call takes the
-        lane's lock, and `stack` releases it when it closes. Raises LockedError if another attempt keeps the lock for 15
-        s, ClusterError for any other failure of the cluster.
+        """Chooses `positions` for `messages` in place of earlier ones, and returns their partition numbers, sorted. The
+        first call takes the lock of the lane, and `stack` releases it when it closes. Raises LockedError if another
+        attempt keeps the lock for 15 s, ClusterError for any other failure of the cluster.
         """
         if not self._locked:
             part = partition_name(self._plan.source_topic, partition_numbers(self._plan.source_partitions)[0])
@@ -118,7 +123,8 @@ class LandedMessages:
 
     def messages(self, number: int) -> Iterator[tuple[Position, ReadMessage]]:
         """Yields (position, message) for the chosen messages of the partition `number`, in order of position. Messages
-        that the landing lacks are left out.
+        whose payload the landing lacks, or has masked, are left out. The messages have no `token`. Raises KodoctlError
+        (K573) if the landing cannot be read.
         """
         wanted = [one for one in self._positions if one.partition == number]
         for begin in range(0, len(wanted), _AT_ONCE):
@@ -139,7 +145,7 @@ class LandedMessages:
         return 0
 
     def why_missing(self, position: Position) -> str:  # noqa: ARG002
-        """Text that says that the payload has been removed since the plan was made."""
+        """Text that says that the payload is not in the landing any more, the same for every position."""
         return ERASED
 
     def _stored_messages(self, positions: Iterable[Position]) -> dict[Position, ReadMessage]:

@@ -5,13 +5,13 @@ messages are planned by the same code as dead letters (kodoctl.recall.plan.selec
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
 from kodo_pipeline.audit.classify import findings
-from kodo_pipeline.recall.dead_letter_rows import FROM_EVENTS, facts_of_chosen, is_chosen, readable
+from kodo_pipeline.recall.dead_letter_rows import FROM_EVENTS, asks_payload, facts_of_chosen, is_chosen, readable
 from kodo_pipeline.recall.landed_messages import exclusion_reason, moved_properties
 from kodo_pipeline.recall.select_job import CandidateRow, candidate_of
 from kodoctl.recall.message.stored_message import Position
@@ -28,8 +28,8 @@ _MOVE: Final = ("reason", "error", "event")
 
 
 def lanes_of(audited: AuditResult, statuses: Collection[MessageStatus]) -> dict[tuple[str, str], int]:
-    """Number of places with one of the statuses (LOST, UNPROVED), by (full name of the topic that lost the messages,
-    subscription). Runs a query.
+    """Number of messages with one of the statuses (LOST or UNPROVED), by (full name of the topic that lost them,
+    subscription); only pairs with such messages. Runs a query.
     """
     found = _wanted_findings(audited, statuses).groupBy("msg_topic", "subscription").agg(F.count("*").alias("messages"))
     return {(row["msg_topic"], row["subscription"]): row["messages"] for row in found.collect()}
@@ -43,16 +43,18 @@ def _wanted_findings(audited: AuditResult, statuses: Collection[MessageStatus]) 
 @dataclass(frozen=True)
 class LostMessageSelector:
     """Selector of messages for a plan of lost messages, from one audit (implements kodoctl.recall.recall_planner.Fill).
-    `statuses`: audit statuses of the messages to choose.
+    `statuses`: audit statuses of the messages to choose (LOST or UNPROVED).
     """
 
     audited: AuditResult
     statuses: Collection[MessageStatus]
 
     def __call__(self, asked: SelectionRequest, selection: LetterSelection) -> None:
-        """Passes every message of the lane that has one of `statuses` to `selection`, in order of position: as a
-        candidate, with the result of the condition, or with the reason why it is left out. Counts them in
-        `selection.read`.
+        """Passes every message of the lane that has one of `statuses` to `selection`, in order of position: with the
+        reason why it is left out, whatever the condition says, or as a candidate, with the result of the condition. A
+        message that was lost on a move is, for the condition as for the plan, as it was after the move. Counts all of
+        them in `selection.read`. Raises UsageError as kodo_pipeline.recall.dead_letter_rows.is_chosen does, and the
+        errors of `selection`.
         """
         for row in self._rows(asked).toLocalIterator():
             selection.read += 1
@@ -60,7 +62,8 @@ class LostMessageSelector:
             if (reason := exclusion_reason(row.asDict())) is not None:
                 selection.leave_out(reason, name)
             else:
-                selection.consider(_candidate(row, asked.family), chosen=row["chosen"])
+                one = _candidate(row, asked.family)
+                selection.consider(one, chosen=row["chosen"] if row["stored"] else asked.condition.chooses(one))
 
     def _rows(self, asked: SelectionRequest) -> DataFrame:
         family = asked.family
@@ -93,14 +96,16 @@ class LostMessageSelector:
 
 
 def _facts(events: DataFrame, asked: SelectionRequest) -> DataFrame:
-    """Returns the columns of landed messages that a plan needs. `chosen`: whether the message meets the condition."""
+    """Returns the columns of landed messages that a plan needs. `chosen`: whether the message, as it landed, meets the
+    condition.
+    """
     raw = events.withColumns({name: F.col(landed) for name, landed in FROM_EVENTS.items()})
     marked = raw.withColumn("chosen", is_chosen(asked.condition, asked.family.fair_by))
-    facts = facts_of_chosen(events, whole=asked.edit is not None)
+    facts = facts_of_chosen(events, whole=asked.edit is not None or asks_payload(asked.condition))
     return marked.select(
         "msg_topic", "id", "hop", "level", "key", "chosen", F.unix_millis("publish_ts").alias("published"),
         F.substring("payload", 1, 1).alias("head"), readable().alias("readable"), F.col("size").alias("landed_size"),
-        "payload_state",
+        "payload_state", F.unix_millis("event_ts").alias("event_time"),
         *(column.alias(name) for name, column in facts.items()),
     )  # fmt: skip
 
@@ -108,4 +113,5 @@ def _facts(events: DataFrame, asked: SelectionRequest) -> DataFrame:
 def _candidate(row: Row, family: RecallSource) -> CandidateRow:
     known: Mapping[str, object] = row.asDict(recursive=True)
     properties = dict(row["properties"] or {}) if row["stored"] else moved_properties(known, row["move"].asDict())
-    return candidate_of(row, family, Position.parse(row["place"]), properties)
+    made = candidate_of(row, family, Position.parse(row["place"]), properties)
+    return replace(made, event_time=row["event_time"] or 0)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class LostChoice:
     """Choice of lost messages to plan. `landing`: address of the landing that has them; `unproved`: also messages that
-    are not proved done; `lane`: only this lane, None: every lane that lost messages.
+    are not proved done; `lane`: name of the only lane, such as `L1/ready`, None: every lane that has such messages.
     """
 
     landing: str
@@ -43,10 +43,11 @@ class LostChoice:
 def choose_lost(
     target: TargetOptions, asked: RecallFlags, choice: LostChoice, settings: SparkSettings, output: Format
 ) -> None:
-    """Audits the landing, and makes a plan for the lane of `choice`, or for each lane that lost messages, of the topic
-    and subscription that `asked` names ("": all); if both are named and no lane lost any, one empty plan. Writes the
-    plans to their files and prints them as text, or, if `output` is JSON, as one document `{"plans": […]}`. Sends
-    nothing. Raises KodoctlError.
+    """Audits the landing, and makes plans for the subscriptions that `asked` names by topic and subscription ("": all):
+    for the lane of `choice`, which each must have; without one for each lane that has messages to choose (if topic and
+    subscription are named and no lane has any, one empty plan). When all are made, writes them to files (`plan_file` of
+    `asked.out`), and prints them as text, or, if `output` is JSON, as one document `{"plans": […]}`. Sends nothing.
+    Raises KodoctlError.
     """
     if asked.to is not None:
         detail = "--to: a lost message goes back to where it was lost; leave out --to"
@@ -102,8 +103,8 @@ def choose_lost(
 
 
 def plan_file(out: str | None, number: int, plans: int) -> str | None:
-    """Path for plan number `number` of `plans`: `out` if there is one plan, else such as `lost-2.json`; None if `out`
-    is None.
+    """Path for plan number `number` (from 1) of `plans`: `out` if there is one plan, else such as `lost-2.json` beside
+    `lost.json`; None if `out` is None.
     """
     if out is None or plans == 1:
         return out
@@ -112,8 +113,8 @@ def plan_file(out: str | None, number: int, plans: int) -> str | None:
 
 
 def must_be_booked(unbooked: UnbookedRecalls | None, topic: str | None) -> None:
-    """Raises RefusedError (K826) if recalls have already sent messages of the topic (None: of any topic) again, and the
-    recall ledger has no entry of them: messages would be sent twice. `unbooked` None: no such recall.
+    """Raises RefusedError (K826) if recalls have already sent messages of the ground topic `topic` (None: of any topic)
+    again, and the recall ledger has no entry of them: messages would be sent twice. `unbooked` None: no such recall.
     """
     if unbooked is not None and (topic is None or unbooked.ids.get(topic)):
         detail = f"{unbooked.text(topic)}. If it is gone: --again plans what no recall is seen to have sent"

@@ -94,7 +94,7 @@ def plan(
         choosing = DeadLetterSelector(session, lambda: bar.session(settings), place)
         made = prepare_plan(session, RecallAction.SEND, asked, loaded, family, fill=choosing, run=run)
         show_plan(made, session, asked.out, output, "pipeline recall apply")
-    if choosing.unseen > 0:
+    if place is not None and choosing.unseen > 0:
         entries = many(choosing.unseen, "entry", "entries")
         is_ = "is" if choosing.unseen == 1 else "are"
         tell_folded(

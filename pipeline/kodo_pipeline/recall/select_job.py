@@ -19,9 +19,10 @@ from kodo_pipeline.spark.spark_errors import spark_error, words
 from kodoctl.errors import UsageError, error
 from kodoctl.protocol import properties as headers
 from kodoctl.pulsar.binary.message_reader import cursor_of
+from kodoctl.recall.cluster import RecallCluster, check_partitions
 from kodoctl.recall.message.stored_message import DeadLetter, Position, tenant_of
 from kodoctl.recall.recall_planner import no_holder
-from kodoctl.topology.names import TopicName, partition_name
+from kodoctl.topology.names import TopicName, partition_name, partition_numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -36,9 +37,10 @@ _HELD: Final = "partition int, ledger bigint, stride bigint, first bigint, last 
 
 @dataclass
 class DeadLetterSelector:
-    """Selector of dead letters by Spark (implements kodoctl.recall.recall_planner.Fill). `open_spark`: opens the
-    session, after all checks that need no Spark. `landing`: reads the letters from it, None: from the topic. `unseen`:
-    after a call, the number of unacknowledged entries that were not read because they have not landed yet.
+    """Selector of dead letters by Spark (implements kodoctl.recall.recall_planner.Fill). `open_spark`: makes a context
+    with the session, which is entered after all checks that need no Spark. `landing`: reads the letters from it, None:
+    from the topic; the cluster says in both cases which are acknowledged. `unseen`: after a call, the number of
+    unacknowledged entries of which no message was read, as a rule because they have not landed yet.
     """
 
     session: Session
@@ -47,9 +49,11 @@ class DeadLetterSelector:
     unseen: int = field(default=0, init=False)
 
     def __call__(self, asked: SelectionRequest, selection: LetterSelection) -> None:
-        """Passes the dead letters that the condition chooses, or that a recall settled or sent before, to `selection`
-        in order of position, and sets `selection.read` to the number of all unacknowledged dead letters that were read.
-        Starts Spark. Raises KodoctlError.
+        """Passes to `selection`, in order of position, the dead letters that the condition chooses, if they can be sent
+        on unchanged, and all letters that have a recall id in their headers or, without `asked.again`, are settled by
+        the ledger. Sets `selection.read` to the number of all letters that were read, without those of entries that are
+        acknowledged as a whole. Starts Spark. Raises KodoctlError, such as UsageError (K820) for a fact that Spark does
+        not have.
         """
         from pyspark.errors import PySparkException
 
@@ -114,16 +118,17 @@ class _HeldRanges:
 
 
 def _keeping(session: Session, family: RecallSource) -> _HeldRanges:
-    topic = TopicName.parse(family.source_topic)
-    stats = internal_stats(session.admin, topic)
-    if stats is None:
-        raise UsageError(error("K560", "topic not found on the cluster", family.source_topic))
+    check_partitions(RecallCluster(session), {family.source_topic: family.source_partitions})
+    stats = internal_stats(session.admin, TopicName.parse(family.source_topic)) or {}
     made: list[tuple[int, int, int, int, int]] = []
     entries = 0
-    for number, data in sorted(stats.items()):
+    for number in partition_numbers(family.source_partitions):
+        part, data = partition_name(family.source_topic, number), stats.get(number)
+        if data is None:
+            raise UsageError(error("K560", "topic not found on the cluster", part))
         cursor = (data.get("cursors") or {}).get(family.holder)
         if cursor is None:
-            raise no_holder(partition_name(family.source_topic, number), family.holder)
+            raise no_holder(part, family.holder)
         runs = list(unacknowledged_ranges(stored_partition(data).pieces, cursor_of(cursor)))
         entries += sum(run.entries for run in runs)
         made.extend(join_rows(number, runs))
@@ -132,8 +137,10 @@ def _keeping(session: Session, family: RecallSource) -> _HeldRanges:
 
 @dataclass(frozen=True)
 class CandidateRow(DeadLetter):
-    """A dead letter whose `payload` is the beginning of its payload, all of it, or None. Facts about the whole payload
-    come from its row: `fingerprint`: digest; `length`: size in bytes; `is_text`: the whole payload is text.
+    """A message (a dead letter, or a lost message) whose `payload` is the beginning of its payload, all of it, or None.
+    Facts about the whole payload come from its row: `fingerprint`: digest; `length`: size in bytes; `is_text`: the
+    whole payload is text. `ordering_key`, `broken` and, of a dead letter, `event_time` are not known, and have their
+    defaults.
     """
 
     fingerprint: str = ""
@@ -152,13 +159,13 @@ class CandidateRow(DeadLetter):
 
     @cached_property
     def text(self) -> str | None:
-        """The present part of the payload as text; None if the whole payload is not text."""
+        """The present part of the payload as text; None if there is no payload, or the whole payload is not text."""
         return (self.payload or b"").decode(errors="ignore") if self.is_text else None
 
 
 def slip_of(row: Row, family: RecallSource) -> CandidateRow:
     """Makes a CandidateRow of a row of kodo_pipeline.recall.dead_letter_rows.slips. If the letter was not chosen, it
-    has no payload, and no properties except the recall id.
+    has no payload, digest and size, and no properties except a recall id, so its tenant may not be the right one.
     """
     properties = row["properties"] or ({headers.RECALL: row["mark"]} if row["mark"] is not None else {})
     place = Position(row["partition"], row["ledger"], row["entry"], row["batch_index"])
@@ -166,9 +173,9 @@ def slip_of(row: Row, family: RecallSource) -> CandidateRow:
 
 
 def candidate_of(row: Row, family: RecallSource, place: Position, properties: dict[str, str]) -> CandidateRow:
-    """Makes a CandidateRow at `place` of a row with the columns of
-    kodo_pipeline.recall.dead_letter_rows.facts_of_chosen, `key` and `published` (ms). `properties`: those of the
-    message, which the caller has decided.
+    """Makes a CandidateRow of a message of `family` at `place`. `row`: has the columns of
+    kodo_pipeline.recall.dead_letter_rows.facts_of_chosen, of which `properties` is not read, `key` and `published` (ms,
+    the publish time); `properties`: those of the message, which the caller has decided.
     """
     key = row["key"] or ""
     return CandidateRow(

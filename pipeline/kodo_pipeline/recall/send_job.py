@@ -48,10 +48,10 @@ _REPORTS: Final = "crew bigint, report string"
 
 @dataclass(frozen=True, slots=True)
 class SendTask:
-    """Work of one Spark task. `plan`: has only the letters (dead letters) of the task's lanes; `per_second`: the task's
-    share of the rate, in letters; `who`: the user, for the ledger; `keys`: signing keys, None: headers are not signed;
-    `largest`, `compression`: see kodoctl.recall.cluster.RecallCluster; `booked`: see
-    kodoctl.recall.send.plan_ledger.PlanLedger.
+    """Work of one Spark task. `plan`: has only the letters (dead letters) of the task's lanes; `ledger`: absolute
+    address of the recall ledger; `edit`: patch of the payloads, None: none; `per_second`: the task's share of the rate,
+    in letters; `who`: the user, for the ledger; `keys`: signing keys, None: headers are not signed; `largest`,
+    `compression`: see kodoctl.recall.cluster.RecallCluster; `booked`: see kodoctl.recall.send.plan_ledger.PlanLedger.
     """
 
     plan: RecallPlan
@@ -66,7 +66,9 @@ class SendTask:
     booked: Mapping[str, int] | None = None
 
     def run(self) -> SendReport:
-        """Sends the letters, in a Python process of a Spark executor, and returns the report. Raises KodoctlError."""
+        """Sends the letters, records them in the ledger, acknowledges none, and returns the report. Runs in a Python
+        process of a Spark executor. Raises KodoctlError.
+        """
         signer = Signer.parse(self.keys.reveal()) if self.keys is not None else None
         pace = RateLimit(self.per_second)
         orders = SendOptions(
@@ -88,9 +90,10 @@ def _untold(done: int, total: int) -> None:
 @dataclass(frozen=True)
 class ParallelSender:
     """Sender of a plan, or of a segment of it, by Spark. `ledger`: address of the recall ledger, which every task must
-    be able to reach; `per_second`: rate of all tasks together, in letters; `orders`: settings of the attempt; `report`:
-    prints a line; `stack`: ends the Spark session when it is closed; `keys`: signing keys, None: headers are not
-    signed.
+    be able to reach; `per_second`: rate of all tasks together, in letters; `orders`: settings of the attempt, of which
+    only `stop` and `who` are used; `open_spark`: makes a context with the Spark session, which is entered at the first
+    call and serves all; `report`: prints a line; `stack`: ends the session when it is closed; `keys`: signing keys,
+    None: headers are not signed; all others: as in SendTask.
     """
 
     connection: Connection
@@ -109,9 +112,12 @@ class ParallelSender:
         self, plan: RecallPlan, lanes: Collection[int], without: Container[Position], booked: Mapping[str, int]
     ) -> int:
         """Sends the plan's letters for `lanes` (indices into the plan's lanes, which are target partitions), except
-        those at the positions `without`. Returns, when all tasks have ended, the number of letters that the broker
-        dropped because it had stored them before; after an interruption 0, at once. The recall ledger has all that was
-        sent. `booked`: see kodoctl.recall.send.plan_ledger.PlanLedger. Raises KodoctlError.
+        those at the positions `without`, and returns, when all tasks have ended, the number of letters that the broker
+        dropped because it had stored them before. The recall ledger then has all that was sent. `plan`: has its letters
+        in memory (no table); `booked`: see kodoctl.recall.send.plan_ledger.PlanLedger.
+
+        Once `orders.stop` is set, cancels the tasks and returns 0 soon after: letters may then be in doubt, as after a
+        killed attempt. Raises KodoctlError if a task failed; letters may be sent then, too.
         """
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException

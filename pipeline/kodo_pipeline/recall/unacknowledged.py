@@ -16,8 +16,8 @@ STRIDE: Final = 1_000  # entries a row of `rows` may span: what a join has to lo
 
 
 def unacknowledged_ranges(pieces: Sequence[LedgerRange], cursor: Cursor) -> Iterator[EntryRun]:
-    """Yields the ranges of entries in `pieces` (stored entries) that the cursor has not acknowledged, in order. A batch
-    that is acknowledged in part counts as unacknowledged.
+    """Yields the ranges of entries in `pieces` (stored entries, in ascending order) that the cursor has not
+    acknowledged, in order. A batch that is acknowledged in part counts as unacknowledged.
     """
     done = sorted(cursor.ranges)
     begin = 0
@@ -39,8 +39,8 @@ def unacknowledged_ranges(pieces: Sequence[LedgerRange], cursor: Cursor) -> Iter
 
 
 def join_rows(partition: int, runs: Iterable[EntryRun]) -> Iterator[tuple[int, int, int, int, int]]:
-    """Yields (partition, ledger, stride, first, last): the ranges `runs`, cut at multiples of STRIDE entries. A join on
-    `stride` (entry number divided by STRIDE) then compares an entry with few rows only.
+    """Yields (partition, ledger, stride, first, last): the entry ranges `runs`, cut at multiples of STRIDE (1,000). A
+    join on `stride` (entry number divided by STRIDE, rounded down) then compares an entry with few rows only.
     """
     for run in runs:
         for stride in range(run.first // STRIDE, run.last // STRIDE + 1):

@@ -27,7 +27,7 @@ FREE: Final = tuple(Level(name) for name in ("S1", "S2", "S3", "L2", "L3", "L4",
 @dataclass(frozen=True, slots=True)
 class ExclusiveLevel:
     """A level of a topic that admits one tenant. `levels`: new value of the topic's key `levels`, which contains this
-    level, as (text in the file, data).
+    level and those made before it, as (text in the file, data); `figures`: see `tenant_figures`.
     """
 
     topic: str
@@ -40,8 +40,9 @@ class ExclusiveLevel:
 def exclusive_levels(
     expansion: Expansion, given: Sequence[str], places: Sequence[SubscriptionRoutes]
 ) -> list[ExclusiveLevel]:
-    """Chooses for each TOPIC/TENANT in `given` the first level that the topic does not have yet, of S1 to S3, then of
-    L2 to L8. Raises UsageError (K803) that names every problem. `places`: routes of all movable subscriptions.
+    """Chooses for each TOPIC/TENANT in `given` the first level, of S1 to S3, then of L2 to L8, that the topic does not
+    have yet; a draining level, and one that was chosen for an earlier tenant, count as present. Raises UsageError
+    (K803) that names every problem. `places`: routes of all movable subscriptions.
     """
     topics = dict(expansion.topology.spec.topics)
     found: list[ExclusiveLevel] = []
@@ -91,8 +92,8 @@ def _problem(ground: GroundTopic | None, topic: str, tenant: str, places: Sequen
 def released_routes(
     levels: Sequence[ExclusiveLevel], places: Sequence[SubscriptionRoutes]
 ) -> list[tuple[SubscriptionRoutes, list[LevelMove]]]:
-    """Moves that remove tenants with an exclusive level from the managed routes that send them to other levels, by
-    subscription.
+    """Returns (subscription, moves) for each subscription in `places` whose managed routes send tenants of `levels` to
+    a level of the topic: the moves (with the action exclusive) remove these tenants from the routes.
     """
     found = []
     for place in places:
@@ -108,9 +109,9 @@ def released_routes(
 def tenant_figures(
     one: ExclusiveLevel, found: Mapping[Key, Sequence[SlotWindow]], width: int
 ) -> tuple[TenantShare, ...]:
-    """Load of the tenant on each subscription of its topic that has records, over the newest 12 windows, rounded to
-    four digits. A late run counts in each window in which its message waited longer than the goal. `found`: windows by
-    (topic, subscription); `width`: width of a window in ms.
+    """Load of the tenant on each subscription of its topic that is in `found`, over the newest 12 windows; shares are
+    rounded to four decimals. A late run counts in each window in which its message waited longer than the goal.
+    `found`: windows by (topic, subscription), of a query that asked for this tenant; `width`: width of a window in ms.
     """
     figures = []
     for (topic, subscription), windows in found.items():

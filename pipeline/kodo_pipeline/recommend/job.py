@@ -51,8 +51,9 @@ _BLAMED: Final = "topic string, subscription string, mover string, window bigint
 
 @dataclass(frozen=True, slots=True)
 class RecommendationResult:
-    """Result of the job. `wanted`: changes for the patch; `victims`: tenants whose messages waited, by move; `notes`:
-    sentences about subscriptions and tenants that could not be judged or moved.
+    """Result of the job. `wanted`: changes for the patch; `victims`: by move to a lower level, up to three other
+    tenants with late messages in its windows, the most first; `notes`: sentences about subscriptions and tenants that
+    could not be judged, moved or helped.
     """
 
     wanted: Recommendations
@@ -63,8 +64,8 @@ class RecommendationResult:
 def recommend(
     spark: SparkSession, landing: Landing, tables: CountedTables, expansion: Expansion, goals: Goals
 ) -> RecommendationResult:
-    """Recommends moves of tenants, and settings, by which messages of quiet tenants are done within the goal. Runs
-    queries, changes nothing.
+    """Recommends moves of tenants, and settings, so that messages of quiet tenants are done within the goal. `tables`,
+    `landing`: of the topology of `expansion`. Runs queries, changes nothing.
     """
     places, notes = movable_subscriptions(expansion)
     cases = _cases(spark, tables, places, goals.goal) if places else []
@@ -103,9 +104,9 @@ def _no_contrast(move: LevelMove) -> str:
 def recommend_exclusive(
     spark: SparkSession, landing: Landing, width: int, expansion: Expansion, goals: Goals, given: Sequence[str]
 ) -> RecommendationResult:
-    """Recommends an exclusive level for each TOPIC/TENANT in `given`, with the tenant's figures in windows of `width`
-    ms. Raises UsageError, with every reason, if one of them cannot have such a level; a tenant without records gets a
-    note.
+    """Recommends an exclusive level for each TOPIC/TENANT in `given`, and the removal of the tenant from managed
+    routes, with the tenant's figures in windows of `width` ms. Raises UsageError (K803), with every reason, if one of
+    them cannot have such a level; a tenant without runs in the newest windows gets a note. Changes nothing.
     """
     places, _ = movable_subscriptions(expansion)
     levels = exclusive_levels(expansion, given, places)

@@ -31,9 +31,11 @@ JUDGED: Final = 20  # messages done below which a window is not judged
 
 @dataclass(frozen=True, slots=True)
 class TenantLoad:
-    """Counts of one tenant's messages in one window. `volume`: messages that arrived; `done`: messages done in the
-    window (failed runs do not count); `late`: number of `done` that took longer than the goal. `levels`: levels in
-    which workers handled its messages in the window, failed and rerouted ones included.
+    """Counts of one tenant's messages in one window. `volume`: arrivals, of a message also those in waiting lanes and
+    on other levels, but not on the level to which a managed route moves the tenant, nor as a dead letter; `done`:
+    messages done in the window (failed runs do not count); `late`: number of `done` that took longer than the goal,
+    from their first storing. `levels`: levels in which workers handled its messages in the window, failed and rerouted
+    ones included.
     """
 
     volume: int
@@ -44,10 +46,10 @@ class TenantLoad:
 
 @dataclass(frozen=True, slots=True)
 class LoadWindow:
-    """One window of a subscription. `at`: its start, ms since the epoch; `volume`: number of messages that arrived, of
-    all tenants; `active`: number of tenants that these are of; `tenants`: load by tenant, at least of tenants with an
-    eighth of the messages (CALM) or more, and of tenants that routes move; `done`, `late`: messages of all tenants that
-    are not in `tenants`, as in TenantLoad.
+    """One window of a subscription. `at`: its start, ms since the epoch; `volume`: arrivals (as in TenantLoad) of all
+    tenants; `active`: number of tenants with arrivals; `tenants`: load by tenant, at least of tenants with an eighth of
+    `volume` (CALM) or more, and of tenants that managed routes move; `done`, `late`: messages of all tenants that are
+    not in `tenants`, as in TenantLoad.
     """
 
     at: int
@@ -60,9 +62,9 @@ class LoadWindow:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionWindows:
-    """Windows of one subscription. `ladder`: levels below L1, nearest first; `routed`: level by tenant, as managed
-    routes of the file move them; `fixed`: tenants that must not be moved; `width`: width of a window in ms; `slices`:
-    the windows.
+    """Windows of one subscription. `ladder`: levels below L1, nearest first; `routed`: level by tenant, for tenants
+    that managed routes of the file move to a level of `ladder`; `fixed`: tenants that must not be moved; `width`: width
+    of a window in ms; `slices`: windows in any order, perhaps without those in which nothing happened.
     """
 
     topic: str
@@ -79,11 +81,11 @@ class LevelMove:
     """A recommended move of one tenant. `action`: isolate, degrade, upgrade, promote, return or exclusive; `source`,
     `target`: levels, L1 if no route moves the tenant.
 
-    `windows`: starts of the windows that are the evidence; `share`: the tenant's share of all messages in them, for
-    promote and return the larger of its shares of the runs and of the slot time. `late`, `late_else`: shares of the
+    `windows`: starts (ms) of the windows that are the evidence; `share`: the tenant's share of all arrivals in them,
+    for promote and return the larger of its shares of the runs and of the slot time. `late`, `late_else`: shares of the
     other tenants' messages that were done later than the goal, in these windows and in all others, None: nothing was
-    done; for promote and return, shares of the tenant's own runs that began later than its `goal` in ms. A move with
-    the action exclusive has no windows and no figures.
+    done; for promote and return, shares of the tenant's own runs (`started` in LaneUse) that were late by its `goal` in
+    ms, None: there were none. A move with the action exclusive has no windows and no figures.
     """
 
     topic: str
@@ -100,9 +102,9 @@ class LevelMove:
 
 
 def recommend_moves(case: SubscriptionWindows) -> list[LevelMove]:
-    """Recommends moves for one subscription: first of noisy tenants to the next level below, the most harmful one
-    first, then of calm tenants back to L1, by name. No tenant returns unless the known windows reach back over the
-    newest RECENT (12); without windows there are no moves.
+    """Recommends moves for one subscription: first of noisy tenants to the next level below, each time of the one that
+    explains most of the harmed windows that are left, then of calm tenants back to L1, by name. No tenant returns
+    unless the known windows reach back over the newest RECENT (12); without windows there are no moves.
     """
     if not case.slices:
         return []
@@ -117,8 +119,8 @@ def recommend_moves(case: SubscriptionWindows) -> list[LevelMove]:
 
 
 def unmovable(case: SubscriptionWindows) -> list[str]:
-    """Returns the tenants, sorted, that would be moved down because they delay others, but that must not be moved
-    (`fixed`).
+    """Returns the tenants of `fixed` (which must not be moved), sorted, that `recommend_moves` would move down, because
+    they delay others, if no tenant were fixed.
     """
     free = SubscriptionWindows(
         case.topic, case.subscription, case.ladder, case.routed, frozenset(), case.width, case.slices
@@ -127,9 +129,9 @@ def unmovable(case: SubscriptionWindows) -> list[str]:
 
 
 def without_contrast(case: SubscriptionWindows, moves: Iterable[LevelMove]) -> list[LevelMove]:
-    """Finds moves to a lower level that the figures do not support: in windows that none of `moves` is blamed for, the
-    share of late messages of others was at least as high, or lower by less than 0.05 (LATE). If there are no such
-    windows, or others had nothing done in them, returns none.
+    """Finds moves to a lower level that the figures do not support: in windows that are no evidence of any such move in
+    `moves`, the share of late messages of others was at least as high as in those of the move, or lower by less than
+    0.05 (LATE). A move is not among them if there are no such windows, or others had nothing done in them.
     """
     down = [one for one in moves if one.action in _DOWN]
     blamed = {at for one in down for at in one.windows}
@@ -139,8 +141,8 @@ def without_contrast(case: SubscriptionWindows, moves: Iterable[LevelMove]) -> l
 
 
 def is_noisy(tenant: str, one: LoadWindow) -> bool:
-    """True if the tenant is loud in the window: it sent at least a quarter of all messages, at least 100, and at least
-    twice an equal share, and another tenant sent some too.
+    """True if the tenant is loud in the window: it has at least a quarter of all arrivals, at least 100, and at least
+    twice an equal share, and another tenant has some too.
     """
     load = one.tenants.get(tenant)
     if load is None or load.volume < LEAST or one.active < 2:
@@ -231,7 +233,7 @@ def _explains(case: SubscriptionWindows, tenant: str, one: LoadWindow) -> bool:
 
 
 def _calm(tenant: str, recent: Sequence[LoadWindow]) -> bool:
-    return all(one.tenants[tenant].volume < CALM * one.volume for one in recent if tenant in one.tenants)
+    return all(one.tenants[tenant].volume < CALM * max(1, one.volume) for one in recent if tenant in one.tenants)
 
 
 def _leaving(case: SubscriptionWindows, tenant: str, guilt: Sequence[LoadWindow]) -> LevelMove:

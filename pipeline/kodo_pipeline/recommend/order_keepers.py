@@ -26,7 +26,8 @@ MORE: Final = 2  # at most so many times the slots of today are recommended
 @dataclass(frozen=True, slots=True)
 class DeclaredLimit:
     """The limit of concurrent handlers per tenant in the file: `index` in the list `limits`, and its number `limit`.
-    `shared`: the limit is for the handlers of all workers together; `own`: tenants that have another number.
+    `shared`: the limit is for the handlers of all workers together, else of each worker; `own`: tenants that have
+    another number.
     """
 
     index: int
@@ -35,8 +36,8 @@ class DeclaredLimit:
     own: frozenset[str] = frozenset()
 
     def is_exceeded(self, slots: SubscriptionSlots, one: SlotWindow) -> bool:
-        """True if a tenant had, on average over the window, more concurrent handlers in a worker than the limit
-        permits. Tenants in `own` are not examined.
+        """True if one of the window's `tenants` had more concurrent handlers than the limit permits, on average over
+        the window and its workers. Tenants in `own` are not examined.
         """
         most = self.limit / max(1, one.workers) if self.shared else self.limit
         return any(_busy(slots, one, tenant) > most for tenant in one.tenants.keys() - self.own)
@@ -44,8 +45,8 @@ class DeclaredLimit:
 
 @dataclass(frozen=True, slots=True)
 class SerialKey:
-    """A message key that kept a handler busy nearly all the time in at least three windows. `windows`: number of these
-    windows; `busy`: seconds of handlers in them; `span`: their length in seconds.
+    """A message key that kept a handler busy nearly all the time (90 %: SERIAL) in at least three windows. `windows`:
+    number of these windows; `busy`: seconds that its handlers ran in them; `span`: length of the windows in seconds.
     """
 
     key: str
@@ -56,7 +57,7 @@ class SerialKey:
 
 def limit_exceeded(slots: SubscriptionSlots, declared: DeclaredLimit | None) -> int:
     """Start (ms) of the last recent window in which a tenant exceeded the declared limit, which therefore was not in
-    effect; -1 if there is none.
+    effect; -1 if there is none, or no limit is declared.
     """
     found = [one.at for one in slots.recent() if declared is not None and declared.is_exceeded(slots, one)]
     return max(found, default=-1)
@@ -65,8 +66,10 @@ def limit_exceeded(slots: SubscriptionSlots, declared: DeclaredLimit | None) -> 
 def recommend_limit(
     slots: SubscriptionSlots, fair_by: str, declared: DeclaredLimit | None, after: int
 ) -> SettingChange | None:
-    """Recommends a limit of concurrent handlers per tenant, if one tenant used the slots for which others waited; else
-    None. `after`: start (ms) of the last window in which the settings of the file were not in effect, -1: none.
+    """Recommends a limit of concurrent handlers per tenant, or a lower one than `declared`, if in three recent windows
+    or more one tenant used slots for which others waited; else None. `fair_by`: property with the tenant; `after`:
+    start (ms) of the last window in which the settings of the file were not in effect, -1: none; only later windows
+    count.
     """
     recent = [one for one in slots.recent() if one.at > after and _is_short(slots, one)]
     found = [
@@ -95,9 +98,9 @@ def _limit_of(
 
 
 def recommend_slots(slots: SubscriptionSlots, after: int) -> SettingChange | None:
-    """Recommends more slots, at most twice those of today (MORE), if in three windows or more the slots were full (see
-    `SubscriptionSlots.is_full`), messages waited and the arrivals need more; else None. `after`: only windows that
-    begin later than this (ms) count.
+    """Recommends more slots, at most twice those of today (MORE), if in three recent windows or more the slots were
+    full (see `SubscriptionSlots.is_full`), too many messages waited (see `is_harmed`) and the arrivals need more; else
+    None. `after`: only windows that begin later than this (ms) count.
     """
     recent = [one for one in slots.recent() if one.at > after and _is_short(slots, one)]
     blamed = [one for one in recent if slots_for(one.offered(slots.width)) > slots.total]
@@ -110,8 +113,8 @@ def recommend_slots(slots: SubscriptionSlots, after: int) -> SettingChange | Non
 
 
 def serial_keys(slots: SubscriptionSlots) -> list[SerialKey]:
-    """Keys that kept a handler busy without a pause while messages waited, by seconds of handlers, most first. Call it
-    only if `fair_by` is `key`: the tenants of the windows are then keys.
+    """Keys that kept a handler busy for nearly all (SERIAL) of at least three recent windows in which messages waited,
+    by seconds of handlers, most first. Call it only if `fair_by` is `key`: the tenants of the windows are then keys.
     """
     recent = [one for one in slots.recent() if is_harmed(one, _every)]
     found = []
@@ -124,10 +127,12 @@ def serial_keys(slots: SubscriptionSlots) -> list[SerialKey]:
 
 
 def idle_while_waiting(slots: SubscriptionSlots) -> tuple[int, float] | None:
-    """Recent windows in which messages waited although slots were free: (number of windows, average number of slots of
-    a worker in use). None if there are fewer than three.
+    """Recent windows in which handlers ran, and messages waited although the slots were not full: (number of windows,
+    average number of slots of a worker in use). None if there are fewer than three.
     """
-    found = [one for one in slots.recent() if is_harmed(one, _every) and not slots.is_full(one)]
+    found = [
+        one for one in slots.recent() if is_harmed(one, _every) and one.busy(slots.width) > 0 and not slots.is_full(one)
+    ]
     return (len(found), sum(one.busy(slots.width) for one in found) / len(found)) if len(found) >= ENTER else None
 
 

@@ -28,9 +28,9 @@ FEWEST: Final = 10  # runs in the newest windows below which a tenant is not jud
 @dataclass(frozen=True, slots=True)
 class PromotionCase:
     """One subscription whose tenants may be promoted. `level`: the next level above L1; `promoted`: level by tenant,
-    for tenants that managed routes send above L1; `fixed`: tenants that must not be moved, or that have another move;
-    `noisy`: starts of windows that a move of a noisy tenant should end; `goals`: by tenant, in ms; `goal`: of all other
-    tenants.
+    for tenants that managed routes send above L1; `fixed`: tenants that must not be moved, also those with another move
+    or with a route to a lower level; `noisy`: starts of windows that a move of a noisy tenant should end; `goals`: by
+    tenant, in ms; `goal`: of all other tenants.
     """
 
     slots: SubscriptionSlots
@@ -47,17 +47,21 @@ class PromotionCase:
 
 
 def is_heavy(tenant: str, one: SlotWindow) -> bool:
-    """True if the tenant had at least an eighth of the runs, or of the slot time, of a window that has at least 20 runs
-    (JUDGED).
+    """True if the tenant had at least an eighth of the runs (`started` in LaneUse), or of the slot time, of a window
+    that has at least 20 runs (JUDGED). False for a tenant that is not among the window's `tenants`. No tenant has a
+    share of the slot time of a window in which no handler ran.
     """
     load = one.tenants.get(tenant)
     started, slot_ms = _sums([one])
-    return load is not None and started >= JUDGED and (load.started >= CALM * started or load.slot_ms >= CALM * slot_ms)
+    if load is None or started < JUDGED:
+        return False
+    return load.started >= CALM * started or load.slot_ms >= max(1, CALM * slot_ms)
 
 
 def recommend_promotions(case: PromotionCase) -> list[LevelMove]:
-    """Recommends moves for one subscription: promotions (first of tenants with a goal of their own, then of those that
-    wait most), then returns to L1.
+    """Recommends moves for one subscription: promotions, first of tenants with a goal of their own, and in both groups
+    first of tenants with the largest share of late runs, as long as all promoted ones together bring at most an eighth
+    of the load (CALM); then returns to L1, by name.
     """
     recent = case.slots.recent()
     back = [move for tenant in sorted(case.promoted) if (move := _return(case, tenant, recent)) is not None]

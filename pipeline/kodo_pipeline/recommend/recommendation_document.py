@@ -38,8 +38,12 @@ RecommendedMove = TypedDict(
     },
 )
 """A tenant's move to another level. `action`: isolate, degrade or upgrade by the load of all; promote or return by its
-own runs, whose figures (`own_…`) the other actions do not have. `windows`: beginnings, ms since the epoch; `share`: of
-all messages in them, 0 to 1.
+own runs. `windows`: beginnings, ms since the epoch; `share`: the tenant's share of all messages in them, 0 to 1, for
+promote and return the larger of its shares of the runs and of the slot time.
+
+`others_late`, `others_late_else`: share of the messages that others had done later than the goal, in these windows and
+in all others; null for promote and return. `own_late`, `own_late_else`: share of its own runs that began later than
+`own_goal_ms`; null for the other actions. A share is null, too, if there was nothing to share.
 """
 
 RecommendedSetting = TypedDict(
@@ -63,7 +67,9 @@ RecommendedSetting = TypedDict(
 )
 """A setting of a subscription. `action`: bulkhead, limit or concurrency; `path`: keys in the file, below the
 subscription; `by`: the property of a limit. `who` had `busy_slots` of the `total_slots` of a worker in `windows`, on
-average; others needed `needed_slots`. `from`: null if the file has none.
+average; others, for concurrency all arrivals, needed `needed_slots`. `from`: null if the file has none. `others_late`,
+`others_late_else`: share of the runs that began later than the goal, in `windows` and in all others: for a bulkhead of
+the others' runs, else of all; null without runs.
 """
 
 

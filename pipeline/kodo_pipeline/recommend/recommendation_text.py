@@ -48,11 +48,16 @@ def _lines(document: RecommendationDocument) -> Iterator[Line]:
         yield from _level(level)
         yield Line()
     if not (document["moves"] or document["settings"] or document["levels"]):
-        yield Line(
-            f"Nothing to change: nobody kept others waiting longer than {Duration(document['goal_ms'])} in three of the newest windows."
-        )
+        yield Line(_nothing(document))
     for note in document["notes"]:
         yield Line(f"note: {one_line(note)}", "dim")
+
+
+def _nothing(document: RecommendationDocument) -> str:
+    if document["notes"]:  # nobody knows of tenants that could not be judged, and one may harm others and stay
+        return "Nothing to change by what is known: the notes say what could not be judged, moved or helped."
+    goal = Duration(document["goal_ms"])
+    return f"Nothing to change: nobody kept others waiting longer than {goal} in three of the newest windows."
 
 
 def _why(move: RecommendedMove, document: RecommendationDocument) -> str:
@@ -80,7 +85,8 @@ def _elsewhere(late: float | None, late_else: float | None) -> str:
 
 
 def _span(windows: Sequence[int], width: int) -> str:
-    first, last = time_text(windows[0], zone=False), time_text(windows[-1] + width, zone=False)
+    seconds = width % 60_000 != 0
+    first, last = (time_text(at, seconds=seconds, zone=False) for at in (windows[0], windows[-1] + width))
     return f"{many(len(windows), 'window')} from {first} to {last} UTC"
 
 
@@ -88,11 +94,13 @@ def _setting(setting: RecommendedSetting, document: RecommendationDocument) -> I
     place = f"{one_line(setting['topic'])} / {one_line(setting['subscription'])}"
     before = "none" if setting["from"] is None else str(setting["from"])
     by = f" of handlers at once by {one_line(setting['by'])}" if setting["by"] is not None else ""
+    load = "what arrived" if setting["action"] == "concurrency" else "what others had to do"
+    runs = "their runs" if setting["action"] == "bulkhead" else "all runs"
     yield Line(f"{place}: {setting['action']} {setting['path']}{by}, {before} -> {setting['to']}", "bold")
     yield Line(
         f"  {one_line(setting['who'])} had {setting['busy_slots']:.1f} of {setting['total_slots']} slots of a worker in"
-        f" {_span(setting['windows'], document['window_ms'])}; what others had to do needs {setting['needed_slots']};"
-        f" {setting['others_late'] or 0:.0%} of their runs began later than {Duration(document['goal_ms'])}{_elsewhere(setting['others_late'], setting['others_late_else'])}",
+        f" {_span(setting['windows'], document['window_ms'])}; {load} needs {setting['needed_slots']};"
+        f" {setting['others_late'] or 0:.0%} of {runs} began later than {Duration(document['goal_ms'])}{_elsewhere(setting['others_late'], setting['others_late_else'])}",
         hang=2,
     )
 

@@ -215,9 +215,8 @@ def _relevant_rows(spark: SparkSession, tenants: DataFrame, query: SlotQuery) ->
     per_window, per_tenant = Window.partitionBy(*_SUBSCRIPTION, "window"), Window.partitionBy(*_SUBSCRIPTION, "tenant")
     largest = F.row_number().over(per_window.orderBy(F.desc("slot_ms"), "tenant")) <= LARGEST
     all_runs, all_slots = F.sum("started").over(per_window), F.sum("slot_ms").over(per_window)
-    heavy = (all_runs >= JUDGED) & (
-        (F.col("started") >= F.lit(CALM) * all_runs) | (F.col("slot_ms") >= F.lit(CALM) * all_slots)
-    )
+    took_slots = F.col("slot_ms") >= F.greatest(F.lit(1.0), F.lit(CALM) * all_slots)
+    heavy = (all_runs >= JUDGED) & ((F.col("started") >= F.lit(CALM) * all_runs) | took_slots)
     promoted = F.broadcast(
         small_table(spark, query.promoted, "topic string, subscription string, tenant string").withColumn(
             "put", F.lit(True)

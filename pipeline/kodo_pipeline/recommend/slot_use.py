@@ -101,8 +101,8 @@ class SubscriptionSlots:
         return sorted((one for one in self.slices if one.at >= since), key=lambda one: one.at)
 
     def is_full(self, one: SlotWindow) -> bool:
-        """True if handlers used at least four fifths of the slots (FULL), or all but one of each worker; False without
-        workers.
+        """True if handlers used at least four fifths of the slots (FULL), or all but one of each worker, so for a worker
+        with one slot in every window; False without workers.
         """
         return one.workers > 0 and one.busy(self.width) >= min(FULL * self.total, self.total - 1)
 

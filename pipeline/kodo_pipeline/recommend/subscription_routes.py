@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kodo_pipeline.ingest.events import NOBODY, UNKNOWN
 from kodo_pipeline.recommend.yaml_patch import ManagedRoute, foreign_tenants, managed_routes
-from kodoctl.topology.defaults import active_levels
+from kodoctl.topology.defaults import active_levels, read_levels
 from kodoctl.topology.lint.rules.lanes import ORDERED
 from kodoctl.topology.names import Level
 
@@ -81,8 +81,12 @@ def _routes_of(topic: str, name: str, ground: GroundTopic) -> SubscriptionRoutes
     if not below:
         added[Level.B1.value] = ("backup", "true", True)
     if not above:
-        added[Level.L2.value] = ("levels", *with_level(ground, Level.L2))
-    ladder, higher = below or (Level.B1.value,), above or (Level.L2.value,)
+        there = read_levels(ground)  # an exclusive or draining level takes no other tenants
+        free = (one for one in reversed(Level) if one.rank < Level.L1.rank and one not in there)
+        level = next(free, Level.L2)
+        added[level.value] = ("levels", *with_level(ground, level))
+        above = (level.value,)
+    ladder, higher = below or (Level.B1.value,), above
     assert ground.fair_by is not None
     known = (ground.subscriptions[name].routes, ground.fair_by, (*ladder, *higher))
     exclusive = {tenant for tenants in ground.exclusive_levels.values() for tenant in tenants}

@@ -21,6 +21,7 @@ from kodo_pipeline.recommend.yaml_patch import (
     yaml_scalar,
 )
 from kodoctl.errors import KodoctlError, Severity, Where, error
+from kodoctl.text.escaping import one_line
 from kodoctl.topology.fmt.tree import CannotFormatError, Path
 from kodoctl.topology.lint.linter import check_set
 from kodoctl.topology.load import source_of
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from kodo_pipeline.recommend.slot_use import SettingChange
     from kodo_pipeline.recommend.subscription_routes import SubscriptionRoutes
     from kodoctl.topology.expand import Expansion
+    from kodoctl.topology.loaded_topology import SourceFile
     from kodoctl.topology.model.topology import Topology
 
 _BOM = "\ufeff"
@@ -52,25 +54,26 @@ class Recommendations:
         return bool(self.moves or self.settings or self.levels)
 
     def texts(self) -> list[str]:
-        """A line of text for each change, for an error message."""
+        """A line of text for each change, for an error message. A tenant's name, which its senders choose, ends no line."""
         moved = [
-            f"{place.topic} / {place.subscription}: {one.tenant} from {one.source} to {one.target}"
+            f"{place.topic} / {place.subscription}: {one_line(one.tenant)} from {one.source} to {one.target}"
             for place, some in self.moves
             for one in some
         ]
         return [
             *moved,
             *(f"{one.topic} / {one.subscription}: {'.'.join(map(str, one.path))} {one.after}" for one in self.settings),
-            *(f"{one.topic}: exclusive_levels {one.level}: {one.tenant}" for one in self.levels),
+            *(f"{one.topic}: exclusive_levels {one.level}: {one_line(one.tenant)}" for one in self.levels),
         ]
 
 
 def patch_topology(expansion: Expansion, wanted: Recommendations) -> tuple[str, str]:
     """Reads the topology file, and returns (its text, the text with the recommended changes); writes nothing. Raises
-    KodoctlError (K803) if the file cannot be edited so, or the new text would not mean exactly these changes.
+    KodoctlError (K803) if the file has changed since it was expanded or cannot be edited so, or if the new text would
+    not mean exactly these changes.
     """
     source, environment = expansion.topology.source, expansion.topology.environment
-    before = FilePath(source.path).read_bytes().decode("utf-8")
+    before = _read_unchanged(source, wanted)
     mark = _BOM if before.startswith(_BOM) else ""
     after = before.removeprefix(_BOM)
     topics = expansion.topology.spec.topics
@@ -89,6 +92,20 @@ def patch_topology(expansion: Expansion, wanted: Recommendations) -> tuple[str, 
     after = f"{mark}{after}"
     _verify(expansion, wanted, after)
     return before, after
+
+
+def _read_unchanged(source: SourceFile, wanted: Recommendations) -> str:
+    """Reads the text of the file. Raises KodoctlError (K803) unless its content is that of `source`: the queries before
+    a patch take minutes, and the places of routes and limits in a changed file may be others.
+    """
+    try:
+        data = FilePath(source.path).read_bytes()
+    except OSError as problem:
+        raise _refusal(source.name, wanted, f"it cannot be read any more: {problem.strerror}") from None
+    now = source_of(data, source.name).root
+    if now is None or source.root is None or now.plain() != source.root.plain():
+        raise _refusal(source.name, wanted, "it was changed while this command ran: run the command again")
+    return data.decode("utf-8")
 
 
 def _subscription(tree: Text, environment: str | None, names: tuple[str, str], key: str) -> Path:

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from kodoctl.topology.model.subscription import Route
 
 _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
-_LINE_ENDS: Final = "\x85\u2028\u2029"
+_LINE_ENDS: Final = "\n\r\x85\u2028\u2029"
+_YAML_LINE: Final = re.compile(f"[^{_LINE_ENDS}]*(?:\r\n|[{_LINE_ENDS}])|[^{_LINE_ENDS}]+")  # as libyaml counts lines
+_SPACES: Final = re.compile(" *")
+_COMMENT: Final = re.compile(f"#[^{_LINE_ENDS}]*")
 _HUNK: Final = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 _NO_END: Final = "\\ No newline at end of file\n"
 
@@ -116,15 +119,20 @@ class TextEdit:
 
 
 class Text:
-    """A YAML text with its parsed tree. Methods record edits, and `result` carries them out."""
+    """A YAML text with its parsed tree. Methods record edits, and `result` carries them out. Raises CannotPatchError if
+    the text is no YAML, CannotFormatError if it is empty.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.newline = "\r\n" if "\r\n" in text else "\n"
         self._starts = [0]
-        for line in _LINE.findall(text):
+        for line in _YAML_LINE.findall(text):
             self._starts.append(self._starts[-1] + len(line))
-        self.tree = read_tree(text)
+        try:
+            self.tree = read_tree(text)
+        except yaml.YAMLError as problem:
+            raise CannotPatchError(f"it is no YAML: {problem}") from None
         self.edits: list[TextEdit] = []
 
     def find(self, path: Path) -> Item | None:
@@ -174,10 +182,9 @@ class Text:
         if owner.flow:
             if value[0].startswith("- "):
                 value = [f"[{', '.join(line.removeprefix('- ') for line in value)}]"]
-            at = self._offset(owner.end) - 1
-            self.edits.append(TextEdit(at, at, f", {key}: {value[0]}"))
+            self._add_in_brackets(owner, f"{key}: {value[0]}")
             return
-        indent = " " * owner.start[1]
+        indent = " " * owner.entries[0].start[1]  # an anchor of the owner stands elsewhere
         several = value[0].startswith("- ")
         lines = (
             [f"{indent}{key}:", *(f"{indent}  {line}" for line in value)] if several else [f"{indent}{key}: {value[0]}"]
@@ -191,15 +198,20 @@ class Text:
             self._insert_below(owner.entries[0].start[0] - 1, lines)
 
     def append(self, path: Path, line: str) -> None:
-        """Records an edit that adds an entry, such as `{…}`, to the end of the list at `path`, which must exist."""
+        """Records an edit that adds an entry, such as `{…}`, to the end of the list at `path`, which must exist. Raises
+        CannotPatchError if the file has an alias there, or a value that is no list.
+        """
         owner = self.find(path)
         assert owner is not None
+        if not owner.is_list:
+            raise CannotPatchError(f"`{path[-1]}` is an alias, or no list")
         if owner.flow:
-            at = self._offset(owner.end) - 1
-            is_first = not owner.entries and all(one.start != at for one in self.edits)
-            self.edits.append(TextEdit(at, at, line if is_first else f", {line}"))
+            self._add_in_brackets(owner, line)
         else:
-            self._insert_below(_last_line(owner), [f"{' ' * owner.start[1]}- {line}"])
+            spaces = _SPACES.match(self.text, self._starts[owner.entries[0].start[0]])
+            assert spaces is not None
+            indent = min(owner.start[1], len(spaces[0]))  # an anchor stands on the line above
+            self._insert_below(_last_line(owner), [f"{' ' * indent}- {line}"])
 
     def remove(self, path: Path, indexes: set[int]) -> None:
         """Records edits that remove entries of the list at `path`, which must exist, or its key if no entry is left.
@@ -229,9 +241,20 @@ class Text:
             else:
                 self.edits.append(TextEdit(self._offset(entry.start), self._offset(owner.entries[at + 1].start), ""))
 
+    def _add_in_brackets(self, owner: Item, text: str) -> None:
+        """Records an edit that adds an entry before the closing bracket. The last entry may have a comma after it."""
+        at = self._offset(owner.end) - 1
+        since = self._offset(owner.entries[-1].value.end) if owner.entries else at
+        needs_comma = bool(owner.entries) and "," not in _COMMENT.sub("", self.text[since:at])
+        if needs_comma or any(one.start == at for one in self.edits):
+            text = f", {text}"
+        elif self.text[at - 1] == ",":
+            text = f" {text}"
+        self.edits.append(TextEdit(at, at, text))
+
     def _insert_below(self, line: int, lines: Sequence[str]) -> None:
         at = self._starts[line + 1]
-        open_end = at > 0 and not self.text[:at].endswith("\n")
+        open_end = at > 0 and self.text[at - 1] not in _LINE_ENDS
         text = self.newline.join(lines)
         self.edits.append(TextEdit(at, at, f"{self.newline}{text}" if open_end else f"{text}{self.newline}"))
 
@@ -318,8 +341,9 @@ def yaml_scalar(text: str) -> str:
     """Returns a text as a YAML scalar in flow style, on one line, quoted if necessary. Characters that YAML reads as
     the end of a line are escaped.
     """
-    ends_lines = any(end in text for end in _LINE_ENDS)
-    return yaml.safe_dump([text], default_flow_style=True, width=10**9, allow_unicode=not ends_lines).strip()[1:-1]
+    style = '"' if any(end in text for end in _LINE_ENDS) else None  # other styles would write several lines
+    dumped = yaml.safe_dump([text], default_flow_style=True, default_style=style, width=10**9, allow_unicode=True)
+    return dumped.strip()[1:-1]
 
 
 def unified_diff(name: str, before: str, after: str) -> str:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from kodo_pipeline.audit.command_hint import resend_commands
 from kodo_pipeline.ingest.events import UNKNOWN
-from kodo_pipeline.report.report_words import tenant_name
+from kodo_pipeline.report.report_words import lost_unstored, tenant_name
 from kodoctl.recall.filter.condition import literal
 from kodoctl.text.escaping import one_line, shell_line
 from kodoctl.text.formatting import duration_text, lane_text, many
 
 if TYPE_CHECKING:
-    from kodo_pipeline.report.report_document import Advice, ReportDocument, TopicFairness, WaitingLane
+    from kodo_pipeline.report.report_document import Advice, ReportDocument, ReportTenant, TopicFairness, WaitingLane
 
 _MOST: Final = 3  # letters, lanes and tenants named one by one
 _LEAST_RUNS: Final = 5  # failed runs, from which on one speaks of every run of a tenant
@@ -132,6 +132,14 @@ _DOUBTS: Final[Mapping[tuple[str, ...], tuple[str, str, tuple[str, ...]]]] = {
         "A mark that no key here signed says that messages were sent: somebody forged it, or KODO_CONSUMER_SIGNING_KEYS lacks its key.",
         ("kodoctl pipeline audit {typed}",),
     ),
+    ("addressee",): (
+        "Correct the names that messages are addressed to",
+        (
+            "Producers addressed messages to a subscription that the file does not have, and every worker acknowledges such "
+            "a message unhandled. Correct the name in the producer, or declare the subscription in the file and plan."
+        ),
+        ("kodoctl pipeline audit {typed} --format json", "kodoctl plan {file}"),
+    ),
     ("clock",): (
         "Let NTP keep the clocks of brokers and producers, then read again",
         (
@@ -190,15 +198,17 @@ def _losses(document: ReportDocument, words: Mapping[str, str]) -> Iterator[Next
             + shell_line(["--topic", one["topic"], "--subscription", one["subscription"], one["id"]])
             for one in lost[:_MOST]
         ]
-        why = "The audit lists their places and the queries that show what they were."
+        why = []
         if again:
-            why += (
-                " The landing has them: `recall plan --lost` sends each of them again exactly once, to where it should be, and "
-                "the next audit counts it as sent again."
+            why.append(
+                "The audit lists their places and the queries that show what they were. The landing has them: `recall plan "
+                "--lost` sends each of them again exactly once, to where it should be, and the next audit counts it as sent "
+                "again."
             )
-        else:
-            why += " They never reached a topic: only their producers can send them again."
-        yield NextStep("Find the lost messages and send them again", why, (*commands, *again))
+        if lost_unstored(document) or not again:
+            some = "Others" if again else "They"
+            why.append(f"{some} never reached a topic: only their producers can send them again.")
+        yield NextStep("Find the lost messages and send them again", " ".join(why), (*commands, *again))
 
 
 def _doubts(document: ReportDocument, words: Mapping[str, str]) -> Iterator[NextStep]:
@@ -219,7 +229,7 @@ def _failing(document: ReportDocument, words: Mapping[str, str]) -> Iterator[Nex
             "are tried again until their attempts are used up."
         )
         of = f"{words['file']} {shell_line(['--topic', one['topic']])}"
-        where = f" --where {_quote(condition)}" if (condition := _condition_of(one["tenant"])) else ""
+        where = f" {shell_line(['--where', condition])}" if (condition := _condition_of(one["tenant"])) else ""
         commands = (f"kodoctl waiting list {of}{where} --by cause",)
         yield NextStep(f"Find out why every run of {name} fails", why, commands)
 
@@ -228,11 +238,14 @@ def _limited_lanes(document: ReportDocument, words: Mapping[str, str]) -> Iterat
     """Yields a step for each lane in which messages wait for long, at most `_MOST`, if a limit sent messages of its
     topic aside.
     """
+    aside: dict[str, list[ReportTenant]] = {}
+    for row in document["tenants"]:
+        if row["over_limit"]:
+            aside.setdefault(row["topic"], []).append(row)
     lanes = [one for one in document["waiting"] if one["state"] in _ASIDE and one["oldest_ms"] >= _LONG]
+    lanes = [one for one in lanes if one["topic"] in aside]
     for one in sorted(lanes, key=lambda one: -one["messages"])[:_MOST]:
-        limited = [row for row in document["tenants"] if row["topic"] == one["topic"] and row["over_limit"]]
-        if not limited:
-            continue
+        limited = aside[one["topic"]]
         times, most = sum(row["over_limit"] for row in limited), max(limited, key=lambda row: row["over_limit"])
         number = one["messages"]
         why = (
@@ -264,7 +277,7 @@ def _letters(document: ReportDocument, words: Mapping[str, str]) -> Iterator[Nex
     for one in dead[:_MOST]:
         of = f"{words['file']} {shell_line(['--topic', one['topic'], '--subscription', one['subscription']])}"
         cause = _commonest_cause(document, one)
-        where = _quote(f"cause = {literal(cause)}" if cause else "true")
+        where = shell_line([f"cause = {literal(cause)}" if cause else "true"])
         sending = (
             f"kodoctl recall plan {of} --where {where} --out recall.json",
             "kodoctl recall apply recall.json --rate 200/s",
@@ -287,7 +300,9 @@ def _letters(document: ReportDocument, words: Mapping[str, str]) -> Iterator[Nex
 
 
 def _given_up_at_once(document: ReportDocument, lane: WaitingLane, cause: str) -> bool:
-    """True if no failure of this cause led to another attempt: the handler, or the consumer, took it for final."""
+    """True if no failure of this cause in the document, which has the most frequent ones, led to another attempt: the
+    handler, or the consumer, took it for final.
+    """
     place = (lane["topic"], lane["subscription"])
     return not any(
         one["event"] != "dead" and one["cause"] == cause and (one["topic"], one["subscription"]) == place
@@ -296,21 +311,15 @@ def _given_up_at_once(document: ReportDocument, lane: WaitingLane, cause: str) -
 
 
 def _commonest_cause(document: ReportDocument, lane: WaitingLane) -> str:
-    """The cause of most letters of the lane; empty if there is none that a condition can name."""
+    """The cause by which most letters of the lane died, also those that were recalled or discarded since; "" if it is
+    not among the document's failures, or if no condition can name it.
+    """
     causes = [
         one["cause"]
         for one in document["failures"]
         if one["event"] == "dead" and (one["topic"], one["subscription"]) == (lane["topic"], lane["subscription"])
     ]
     return causes[0] if causes and causes[0].isprintable() else ""
-
-
-def _quote(text: str) -> str:
-    """Quotes a text for a shell. Double quotes are used if the text has a single quote and no character that is special
-    in double quotes, because the result is easier to read.
-    """
-    plain = "'" in text and not set(text) & set('"$`\\!')
-    return f'"{text}"' if plain else shell_line([text])
 
 
 def _noise(document: ReportDocument, words: Mapping[str, str]) -> Iterator[NextStep]:

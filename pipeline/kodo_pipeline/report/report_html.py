@@ -12,7 +12,7 @@ from kodo_pipeline.report import report_words as words
 from kodo_pipeline.report.report_charts import CHARTS
 from kodoctl import __version__
 from kodoctl.render.html_page import page
-from kodoctl.text.escaping import one_line
+from kodoctl.text.escaping import one_line, printable
 from kodoctl.text.formatting import duration_text, many, time_text, window_text
 from kodoctl.topology.names import partition_name
 
@@ -61,7 +61,7 @@ def report_html(document: ReportDocument) -> str:
         span=words.span(document),
         read_at=time_text(document["read_at"]) if document["read_at"] else "",
         reasons=[one_line(one["text"]) for one in audit["reasons"]],
-        advice=[{**one, "commands": [one_line(line) for line in one["commands"]]} for one in document["advice"]],
+        advice=[{**one, "commands": [printable(line) for line in one["commands"]]} for one in document["advice"]],
         figures=words.figures(document),
         parts=[part(document) for part in (_waiting, _latency, _failures, _tenants, _traffic)],
         pictures=_pictures(document),
@@ -73,7 +73,7 @@ def report_html(document: ReportDocument) -> str:
         ],
         coverage=_coverage(audit),
         findings=[[one["id"], one["fate"], words.safe_name(one["msg_topic"], 200), one["cause"]] for one in audit["findings"]],
-        sql=[one_line(query, 4_000) for query in audit["sql"]],
+        sql=[printable(query) for query in audit["sql"]],
         glossary=GLOSSARY,
         version=__version__,
         run=document["run"],

@@ -67,11 +67,14 @@ def verdict(document: ReportDocument) -> tuple[str, str, str]:
             return "good", "No message was lost", meaning
         case "loss":
             title = f"{many(lost, 'message')} {_was(lost)} lost" if lost else "Messages were lost"
-            meaning = (
+            stored = (
                 "They were stored and acknowledged, and nothing shows that they were handled. No delay and no gap in "
                 "what was read explains that."
             )
-            return "bad", title, meaning
+            if not lost_unstored(document):
+                return "bad", title, stored
+            unstored = f"Producers sent {'other ' if lost else ''}messages that no topic has."
+            return "bad", title, f"{stored} {unstored}" if lost else unstored
         case _:
             title = "A loss can be neither shown nor ruled out"
             meaning = (
@@ -79,6 +82,11 @@ def verdict(document: ReportDocument) -> tuple[str, str, str]:
                 "reasons below say what, and the last part of this page what to do."
             )
             return "open", title, meaning
+
+
+def lost_unstored(document: ReportDocument) -> bool:
+    """True if the audit proves that producers sent messages that no topic has; these are in no count of messages."""
+    return any(one["kind"] == "producer" and one["proves"] == "loss" for one in document["audit"]["reasons"])
 
 
 def _was(number: int) -> str:
@@ -92,8 +100,8 @@ def _coverage(audit: AuditDocument) -> str:
 
 
 def waiting(document: ReportDocument) -> str:
-    """Sentence about waiting messages: how many, in which lane most of them wait, how long the oldest has waited, and
-    how many dead letters there are.
+    """Sentence about waiting messages: how many, how many of them in the lane with most, how long the oldest has
+    waited, and how many dead letters there are.
     """
     rows = document["waiting"]
     alive = [one for one in rows if one["state"] != "dead"]
@@ -104,7 +112,8 @@ def waiting(document: ReportDocument) -> str:
         return f"Nothing waits, except that {letters}" if letters else "Nothing waits"
     most = max(alive, key=lambda one: one["messages"])
     oldest = max(one["oldest_ms"] for one in alive)
-    where = "" if len(alive) == 1 and total == most["messages"] else f", most of them in {lane(document, most)}"
+    part = "most" if 2 * most["messages"] > total else f"{most['messages']:,}"
+    where = "" if len(alive) == 1 else f", {part} of them in {lane(document, most)}"
     sentence = (
         f"{many(total, 'message')} {'waits' if total == 1 else 'wait'}{where}, the oldest for {duration_text(oldest)}"
     )

@@ -32,8 +32,8 @@ def failures_by_day(stored: DataFrame, failed: DataFrame, targets: DataFrame) ->
     by `failed_records`, each once; `targets`: events of these days and of the day before and after each.
 
     The cause of a record is that of the moved message, which has an error text even if records have none, provided that
-    the message was published within a day of the record. So a day's failures do not depend on which other days are
-    counted.
+    the message was published on the day (UTC) of the record or on a day next to it. So a day's failures do not depend
+    on which other days are counted.
     """
     cause = F.coalesce("cause", F.expr(cause_column("reason", "NULL")), F.lit(""))  # landed by an older kodoctl
     reason = F.coalesce(F.min("reason"), F.lit("")).alias("reason")

@@ -151,8 +151,8 @@ def count(
 
     `window`: width in ms, which divides a day; None: that of the existing tables, else 5 minutes. With another width,
     and after a rollup by an older kodoctl, everything is counted again, except days whose rows were removed. Commits
-    nothing if nothing is new. Raises UsageError if nothing was landed, LockedError while another run counts, and
-    UsageError (K800) for another width if rows were removed.
+    nothing if nothing is new; a file that no ingest wrote is new to every run. Raises UsageError if nothing was landed,
+    LockedError while another run counts, and UsageError (K800) for another width if rows were removed.
     """
     from kodo_pipeline.rollup.counted_files import CountedDays, write_counts
 

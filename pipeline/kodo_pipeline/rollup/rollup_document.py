@@ -25,7 +25,7 @@ class RollupCounts(TypedDict):
 
 class LaneCounts(RollupCounts):
     """Counts of a lane. `subscription`: null for arrivals on a ready topic, which all subscriptions read; `level`: null
-    for dead letters.
+    for dead letters; `level` and `state`: both null for records about a topic that nobody declares.
     """
 
     subscription: str | None
@@ -43,9 +43,9 @@ class TenantCounts(RollupCounts):
 
 
 class RollupDocument(TypedDict):
-    """A rollup as JSON. `since`, `until`: start of the first window and end of the last one, ms since the epoch;
-    `windows`: number of windows between them that have rows. `impossible_windows`: number of other windows, at times at
-    which nothing can have been stored or done; every count includes them.
+    """A rollup as JSON. `since`, `until`: start of the first window and end of the last one, ms since the epoch, both 0
+    if `windows` is 0; `windows`: number of windows between them that have rows. `impossible_windows`: number of other
+    windows, at times at which nothing can have been stored or done; every count includes them.
     """
 
     format_version: int

@@ -33,7 +33,8 @@ def lines(document: RollupDocument) -> Iterator[Line]:
     width = Duration(document["window_ms"])
     seconds = document["window_ms"] % 60_000 != 0
     since, until = (time_text(document[name], zone=False, seconds=seconds) for name in ("since", "until"))
-    yield Line(f"{many(document['windows'], 'window')} of {width}, {since} to {until} UTC")
+    span = f", {since} to {until} UTC" if document["windows"] else ""
+    yield Line(f"{many(document['windows'], 'window')} of {width}{span}")
     if more := document["impossible_windows"]:
         yield Line(f"{many(more, 'window')} more, of impossible times (a sender writes the publish time)")
     for (topic, subscription), lanes in _groups(document["lanes"]).items():

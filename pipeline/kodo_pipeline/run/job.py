@@ -83,16 +83,14 @@ class RunRequest:
 class RunResult:
     """Result of a run. `facts`: facts of the report, None if none is wanted, or if a step after the audit raised
     `failure`; `landed`: batches; `seconds`: duration of each stage that was completed, in the order of STAGES (in a
-    small landing rollup and audit run at the same time); `took`: duration of the run in seconds; `read_at`: start time
-    of the last complete ingest, ms since the epoch; `holes`: error that names partitions left unread, None if all were
-    read.
+    small landing rollup and audit run at the same time); `took`: duration of the run in seconds; `holes`: error that
+    names partitions left unread, None if all were read.
     """
 
     audit: AuditDocument
     facts: Facts | None
     landed: list[LandingResult]
     seconds: dict[str, float]
-    read_at: int
     took: float = 0.0
     failure: Exception | None = None
     holes: HolesError | None = None
@@ -146,10 +144,8 @@ def run_topology(
         if not is_small:
             wait([rollup])  # else each would have half of the memory
         audit, facts, failure = _judge(spark, request, admin, stages, rollup)
-    at = read_at(landing.commits())
     seconds = {name: stages.seconds[name] for name in STAGES if name in stages.seconds}
-    found: AuditDocument = {"run": request.run, "read_at": at, **audit}
-    return RunResult(found, facts, landed, seconds, at, time.monotonic() - began, failure, holes)
+    return RunResult(audit, facts, landed, seconds, time.monotonic() - began, failure, holes)
 
 
 def _roll_up(spark: SparkSession, request: RunRequest, stages: _Stages) -> None:
@@ -163,7 +159,8 @@ def _judge(
     spark: SparkSession, request: RunRequest, admin: Admin, stages: _Stages, rollup: Future[None]
 ) -> tuple[AuditDocument, Facts | None, Exception | None]:
     """Audits the landing. Returns (document of the audit, facts of the report or None, error after the audit or None).
-    An error after the audit is returned instead of raised, so that the verdict is not lost.
+    The document has `run`, and `read_at` of the commits that were judged. An error after the audit is returned instead
+    of raised, so that the verdict is not lost.
     """
     landing = request.landing
     audit: AuditDocument | None = None
@@ -175,7 +172,7 @@ def _judge(
         with spark_failures(spark):
             inputs = load_inputs(spark, landing, request.expansion, admin, request.ledger, request.keys)
             with judged_landing(spark, landing, inputs, AuditOptions(request.run)) as judged:
-                audit = judged.document
+                audit = {"run": request.run, "read_at": read_at(inputs.snapshot.commits), **judged.document}
                 stages.seconds["audit"] = time.monotonic() - began
                 rollup.result()
                 if request.is_report_wanted:

@@ -9,6 +9,7 @@ determine has none. The last verdict stays while runs fail, and the lag shows it
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -95,8 +96,8 @@ class _Topology:
 class PipelineCollector(Collector):
     """Prometheus collector of the last run of each topology, which also answers probes. `statuses`: statuses of
     messages, which have a sample even at 0; `interval`: seconds between runs; `now`: returns ms since the epoch;
-    `silent`: seconds without progress after which a run makes the process unhealthy. One thread reports, others
-    collect.
+    `silent`: seconds without progress after which a run makes the process unhealthy; `monotonic`: returns seconds of a
+    clock that nobody sets, by which progress is timed. For any number of threads.
     """
 
     def __init__(
@@ -106,15 +107,17 @@ class PipelineCollector(Collector):
         interval: float,
         now: Callable[[], int],
         silent: float = _SILENT,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._interval, self._now, self._statuses, self._silent = interval, now, statuses, silent
         self._lock = threading.Lock()
         self._topologies = {labels: _Topology() for labels in topologies}
-        self._progress_at: int | None = None  # of the run under way
+        self._monotonic = monotonic
+        self._progress_at: float | None = None  # of the run under way
 
     def progress(self) -> None:
         """Reports that a run begins or makes progress."""
-        self._progress_at = self._now()
+        self._progress_at = self._monotonic()
 
     def rest(self) -> None:
         """Reports that no run is active."""
@@ -134,7 +137,9 @@ class PipelineCollector(Collector):
             found.runs["verdict"] += 1
 
     def fail(self, labels: Labels, problem: str) -> None:
-        """Reports a run that failed. `problem`: reason, on one line."""
+        """Reports a run that failed, also one whose rollup or report failed after its verdict, which was reported by
+        `update`. `problem`: reason, on one line.
+        """
         with self._lock:
             found = self._topologies[labels]
             found.problem = problem
@@ -145,12 +150,14 @@ class PipelineCollector(Collector):
         long, and the process should be restarted.
         """
         at = self._progress_at
-        silent = 0.0 if at is None else (self._now() - at) / 1000
+        silent = 0.0 if at is None else self._monotonic() - at
         problems = [f"the run under way has made no progress for {silent:.0f} s"] if silent > self._silent else []
         return not problems, {"ok": not problems, "problems": problems, **self._runs()}
 
     def readiness(self) -> tuple[bool, object]:
-        """Answer for /readyz: (is ready, JSON document). Ready: the last run of each topology came to a verdict."""
+        """Answer for /readyz: (is ready, JSON document). Ready: of each topology a run has ended, and the last one did
+        not fail, neither before its verdict nor after.
+        """
         runs = self._runs()
         well = not any(one["problems"] for one in runs["topologies"])
         return well, {"ok": well, **runs}

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 
 class RunDeadline:
     """Deadline of one run. `limit`: seconds without progress after which `cancel` is called, in a thread of its own;
-    `grace`: seconds after that, when `give_up` is called with the name of the last progress if the run has not ended.
-    `exceeded`: name of the last progress of a run that was cancelled, None: it was not.
+    `grace`: seconds after that, when `give_up` is called with the name of the last progress, in another thread than the
+    run's, if the run has not ended. `exceeded`: name of the last progress of a run that was cancelled, None: it was
+    not.
     """
 
     def __init__(self, limit: float, grace: float, cancel: Callable[[], None], give_up: Callable[[str], None]) -> None:
@@ -23,12 +24,14 @@ class RunDeadline:
         self._progress = "its beginning", time.monotonic()
 
     def progress(self, what: str) -> None:
-        """Reports progress, which restarts the time. `what`: name of the progress, for an error."""
+        """Reports progress, which restarts the time, in any thread. `what`: name of the progress, for an error."""
         self._progress = what, time.monotonic()
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Context of the run: the deadline is checked within the block, and nothing is cancelled after it."""
+        """Context of the run: the deadline is checked within the block. Its end waits for a cancellation under way, lest
+        that hit the next run, but at most `grace` seconds.
+        """
         ended = threading.Event()
         watching = threading.Thread(target=self._watch, args=(ended,), name="kodo-deadline", daemon=True)
         watching.start()

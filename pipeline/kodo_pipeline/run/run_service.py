@@ -228,7 +228,7 @@ def _record(labels: Labels, result: RunResult) -> RunRecord:
     return RunRecord(
         labels=labels,
         ended=_now(),
-        read_at=result.read_at,
+        read_at=result.audit["read_at"],
         verdict=audit["verdict"],
         messages={(one["topic"], one["subscription"]): one["messages"] for one in audit["subscriptions"]},
         hole_entries=sum(max(0, one["entries_planned"] - one["entries_seen"]) for one in audit["coverage"]),

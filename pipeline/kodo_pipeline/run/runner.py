@@ -215,8 +215,8 @@ class Runner:
 
     def run(self, spark: Session, expansion: Expansion, *, several: bool) -> int:
         """Runs a topology, prints the result, and returns the exit code: that of a loss, else of a reported error, else
-        of the audit. An error before the verdict that is not a KodoctlError is raised; every other one is reported.
-        `several`: first prints the name of the topology.
+        of the audit. An error before the verdict that is not a KodoctlError is raised, unless `several`; every other
+        one is reported. `several`: other topologies run, too, and the name of this one is printed first.
         """
         from kodo_pipeline.audit.report import EXIT_CODES
         from kodo_pipeline.audit.verdict import Outcome
@@ -234,7 +234,7 @@ class Runner:
                 failed = self.failure(result.holes, view)
             page = self.page(result, expansion)
         except Exception as problem:
-            if result is None and not isinstance(problem, KodoctlError):
+            if result is None and not several and not isinstance(problem, KodoctlError):
                 raise
             known = problem if isinstance(problem, KodoctlError) else KodoctlError(defect(problem))
             failed = self.failure(known, view)

@@ -60,8 +60,13 @@ class Trial:
         return [one.tenants_of(ordered, f"{self.topic} / {self.subscription}") for one in self.outages]
 
     def check(self) -> None:
-        """Raises UsageError if the arrivals lack tenants that an outage affects."""
+        """Raises UsageError if the arrivals lack tenants that an outage affects, or if an outage without a length
+        begins after the last arrival, where it ends.
+        """
         _ = self.struck
+        since, until = self.span
+        for one in self.outages:
+            one.check_begin(until - since, f"{self.topic} / {self.subscription}")
 
     def lines(self, text: str, path: str, environment: str | None) -> Iterator[str]:
         """Yields the input of kodo_consumer.simulation.simulator as JSON lines: a request, the waiting messages, the
@@ -111,10 +116,11 @@ def asked_properties(grounds: Sequence[GroundTopic], subscription: str) -> list[
 
 def slots_of(spec: Subscription, asked: int | None, workers: int | None, name: str) -> int:
     """Number of concurrent handlers in all workers: `asked`, else that of one worker in the file times `workers` (None:
-    `expected_workers` of the file). Raises UsageError (K806) if neither the file nor `asked` gives a number, or if
-    `asked` is less than one for each worker. `name`: name of the subscription, for errors.
+    `expected_workers` of the file; an exclusive subscription has one worker in any case). Raises UsageError (K806) if
+    neither the file nor `asked` gives a number, or if `asked` is less than one for each worker. `name`: name of the
+    subscription, for errors.
     """
-    number = workers or spec.expected_workers
+    number = 1 if spec.type == "exclusive" else workers or spec.expected_workers
     if asked is not None:
         if asked < number:
             detail = f"{name}: {asked} slots are less than one for each of {number} workers: say fewer with --workers"
@@ -131,8 +137,8 @@ def handler_times(arrivals: Sequence[Row], slots: int) -> dict[str, float]:
     """Estimated run time of the handler in ms, by tenant; {} if no message was done without a move.
 
     It is the 10th percentile of the times of messages that were done without a move, but not more than the time that
-    the slots had for each message in the busiest ten seconds, because both are upper bounds; and at least 1 ms. A
-    tenant without such messages gets the median of the others.
+    the slots had for each message in the busiest ten seconds, because both are upper bounds; and at least 1 ms unless
+    the slots had less. A tenant without such messages gets the median of the others.
     """
     direct: dict[str, list[int]] = {}
     ends: Counter[int] = Counter()
@@ -154,7 +160,7 @@ def times_by_state(
 ) -> dict[str, dict[str, float]]:
     """Run times in ms by tenant and state. `ready`: run time by tenant in ready lanes; `waiting`: rows of
     kodo_pipeline.simulate.arrivals.run_times; `names`: all tenants. A tenant that `ready` lacks gets the median of the
-    others for ready lanes.
+    others for ready lanes, so `ready` must have a tenant.
     """
     usual = _share(sorted(ready.values()), 0.5)
     found = {name: {"ready": ready.get(name, usual)} for name in names}

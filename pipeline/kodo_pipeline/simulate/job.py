@@ -2,8 +2,8 @@
 """Simulation job: replays arrivals from the landing by the consumer's engine under another topology file, to show what
 would have happened to the same traffic.
 
-The engine runs in separate processes, one for each file and subscription, two at a time, because a replay is bound by
-the CPU, and because this package may not import the worker that runs the engine.
+The engine runs in separate processes, one for each file and subscription, those of the two files at the same time,
+because a replay is bound by the CPU, and because this package may not import the worker that runs the engine.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def candidate(today: Side, data: bytes, name: str) -> Side:
 
 def changed_subscriptions(today: Side, then: Side) -> tuple[list[tuple[str, str]], list[str]]:
     """Finds subscriptions that are in both files, and whose ground topic differs in any way: ((topic, subscription) of
-    each, notes on other topics). Raises UsageError if there is none.
+    each, notes on the other topics and subscriptions of today's file). Raises UsageError if there is none.
     """
     before, after = (side.expansion.topology.spec.topics for side in (today, then))
     pairs, notes = [], []
@@ -100,7 +100,9 @@ def changed_subscriptions(today: Side, then: Side) -> tuple[list[tuple[str, str]
         elif ground == after[topic]:
             notes.append(f"{topic}: the candidate changes nothing")
         else:
-            pairs += [(topic, name) for name in ground.subscriptions if name in after[topic].subscriptions]
+            there = after[topic].subscriptions
+            pairs += [(topic, name) for name in ground.subscriptions if name in there]
+            notes += [f"{topic} / {name} is not in the candidate" for name in ground.subscriptions if name not in there]
     if not pairs:
         raise UsageError(error("K805", "the candidate does not fit", "; ".join(notes) or "it shares no subscription"))
     return pairs, notes
@@ -116,15 +118,17 @@ def build_simulations(
     spark: SparkSession, landing: Landing, today: Side, then: Side | None, asked: SimulationRequest
 ) -> tuple[list[Trial], list[str]]:
     """Reads the arrivals of each subscription that the candidate changes; without a candidate (`then` None), of all.
-    Returns (trials, reasons for subscriptions that are left out). Raises UsageError if none can be replayed, or if a
-    subscription has no number of slots, or too few tenants for an outage.
+    Messages with an impossible publish time are left out. Returns (trials, reasons for subscriptions that are left
+    out). Raises UsageError if none can be replayed, or if a subscription has no number of slots, or lacks tenants or
+    time for an outage.
     """
     pairs, notes = changed_subscriptions(today, then) if then is not None else (every_subscription(today), [])
     found: list[Trial] = []
     snapshot = landing.snapshot(EVENTS, TRANSITIONS, CURSORS)
-    latest = time_bounds(landing, snapshot).until  # behind it no message was sent: a sender may write any time
+    bounds = time_bounds(landing, snapshot)  # beyond them no message was sent: a sender may write any time
     every = landing.read(spark, EVENTS, snapshot=snapshot)
-    events = every.where(every["publish_ts"] <= datetime.fromtimestamp(latest / 1000, UTC))
+    first, last = (datetime.fromtimestamp(at / 1000, UTC) for at in (bounds.since, bounds.until))
+    events = every.where(every["publish_ts"].between(first, last))
     with without_duplicates(landing.read(spark, TRANSITIONS, snapshot=snapshot)) as transitions:
         for topic, name in pairs:
             grounds = [side.expansion.topology.spec.topics[topic] for side in (today, then) if side is not None]
@@ -182,8 +186,9 @@ def _trial(
 def run_simulations(
     found: Sequence[Trial], today: Side, then: Side | None
 ) -> Iterator[tuple[Trial, SimulatedRun, SimulatedRun | None]]:
-    """Replays each trial in separate processes, two at a time, and yields (trial, result of today's file, result of the
-    candidate or None). Raises KodoctlError if a replay fails.
+    """Replays one trial after the other, today's file and the candidate's in two processes at the same time, and yields
+    (trial, result of today's file, result of the candidate or None). Raises KodoctlError if a replay fails, after the
+    other replay of the trial has ended.
     """
     with ThreadPoolExecutor(2) as pool:
         for trial in found:

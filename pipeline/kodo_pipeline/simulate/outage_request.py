@@ -51,6 +51,16 @@ class OutageRequest:
             raise UsageError(error("K808", "not an outage", f"--outage: {detail}"))
         return list(self.names if self.count is None else ordered[: self.count])
 
+    def check_begin(self, span: int, name: str) -> None:
+        """Raises UsageError if the outage has no length and begins at the last arrival or later. `span`: ms from the
+        first arrival to the last; `name`: name of the subscription, for errors.
+        """
+        if self.length is None and self.begin >= max(span, 1):
+            detail = (
+                f"{name}: it begins after {Duration(self.begin)}, and the last message arrived after {Duration(span)}"
+            )
+            raise UsageError(error("K808", "not an outage", f"--outage: {detail}"))
+
     def asked(self, tenants: Sequence[str], until: float) -> dict[str, Any]:
         """The outage in the format of `kodo_consumer.simulation.simulator`, with times in seconds since the first
         arrival. `tenants`: those affected; `until`: time of the last arrival, in seconds since the first.

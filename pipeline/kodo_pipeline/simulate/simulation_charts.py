@@ -86,9 +86,14 @@ def _lines(axes: Axes, rows: list[tuple[float, SimulatedTenant]], kind: tuple[st
 
 
 def for_chat(document: SimulationDocument) -> Iterator[tuple[str, bytes]]:
-    """Yields (file name, PNG) for each replayed subscription that has something to show."""
+    """Yields (file name, PNG) for each replayed subscription that has something to show. No file name occurs twice."""
+    names: set[str] = set()
     for trial in document["trials"]:
         ground = f"{one_line(trial['topic'])} / {one_line(trial['subscription'])}"
         title = f"{ground}: how long messages wait until a handler starts"
         if data := png(partial(waits, title=title), trial):
-            yield f"lab-{trial['topic']}-{trial['subscription']}.png", data
+            stem = f"lab-{trial['topic']}-{trial['subscription']}"
+            while stem in names:  # such as of orders / a-b after orders-a / b
+                stem += "-2"
+            names.add(stem)
+            yield f"{stem}.png", data

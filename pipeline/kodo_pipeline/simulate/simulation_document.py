@@ -51,8 +51,8 @@ SimulatedRunRow = TypedDict(
     {"state": State, "class": Literal["quick", "slow"], "runs": Count, "wait_ms": Percentiles | None, "slot_ms": float},
 )
 """Handler runs in lanes of one `state` (ready, retrying, pending, blocking, backup), of tenants that the worker took for
-slow or quick (`class`) when they began. `wait_ms`: percentiles of how long messages waited for a slot once they were
-due; `slot_ms`: how long the runs had slots.
+slow or quick (`class`) when they began. `wait_ms`: percentiles of the time from when messages were due to the start
+of their handler; `slot_ms`: how long the runs had slots.
 """
 
 
@@ -81,8 +81,10 @@ class SimulatedRun(TypedDict):
 
 
 class SimulatedOutageRow(TypedDict):
-    """An outage that was simulated: from `begin_ms` after the first arrival on, for `length_ms` (null: until the last
-    arrival), the handlers of `tenants` tenants took `duration_ms` in `state` and ended as `outcome`.
+    """An outage that was simulated, from `begin_ms` after the first arrival on, for `length_ms` (null: until the last
+    arrival), of `tenants` tenants. Their messages that arrive meanwhile go to the lane of `state` at once. Handlers
+    that begin in `state` meanwhile take `duration_ms` and end as `outcome`, unless they time out before. If `outcome`
+    is `failed`, handlers that begin in other states fail, too, after their usual time.
     """
 
     tenants: Count

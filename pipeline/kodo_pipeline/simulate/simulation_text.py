@@ -90,7 +90,7 @@ def _ends(found: SimulatedRun) -> str:
 
 
 def _states(sides: Sequence[tuple[str, SimulatedRun]]) -> Iterator[Line]:
-    """A table of the time that messages waited for a slot, by state, for slow and quick tenants."""
+    """A table of the time that messages waited for a handler once they were due, by state, for slow and quick tenants."""
     runs = [{(row["state"], row["class"]): row for row in run["states"]} for _, run in sides]
     keys = dict.fromkeys(key for rows in runs for key in rows)
     heads = [head for name, _ in sides for head in (f"{name} p50", "p99")]

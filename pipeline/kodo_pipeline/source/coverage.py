@@ -26,10 +26,12 @@ class Coverage:
     with the planned ranges.
 
     `rows`: number of messages; `seen`: number of entries with a message; `empty`: number of stored entries without a
-    message of their own, because they are part of a chunked message or were proved unreadable; `first_seen`,
+    message of their own, because they are part of a chunked message or were proved unreadable, and of those with the
+    last chunk of a message that begins before the split; `first_seen`,
     `last_seen`: None before the first entry; `state`: one of the constants of this module, TIMEOUT until the reading
-    has ended otherwise; `seconds`: duration of the reading; `ledgers_after`: ids of the partition's ledgers after the
-    reading, None: not read; `gaps`: texts `EXPECTED>READ`, of the first 100 jumps only.
+    has ended otherwise; `seconds`: duration of the reading, with what the caller did between batches; `ledgers_after`:
+    ids of the partition's ledgers after the reading, None: not read; `gaps`: texts `EXPECTED>READ`, of the first 100
+    jumps only.
     """
 
     split: Split

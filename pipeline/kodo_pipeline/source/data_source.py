@@ -149,7 +149,8 @@ class PulsarReader(DataSourceReader, _Planner):
 
     def partitions(self) -> list[InputPartition]:
         """Plans the query by statistics of the cluster: one Spark partition for each split. Raises UsageError (K560)
-        for topics that do not exist, unless filters exclude them.
+        for topics that do not exist, unless filters exclude them, and ClusterError if the cluster does not answer for
+        a partition.
         """
         pieces = {part: self._pruned_ranges(part, one) for part, one in self.ask(self.pruning).items()}
         return [InputPartition(split) for split in self.splits(pieces)]
@@ -170,7 +171,8 @@ class PulsarReader(DataSourceReader, _Planner):
 
 class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner):
     """Reader of a stream: all messages from the beginning of each partition. Offsets never go back, whatever the
-    cluster reports.
+    cluster reports. Planning raises UsageError (K560) if a topic does not exist, and ClusterError if the cluster does
+    not answer for a partition.
 
     A partition or topic that is created later is read from its beginning. `looks`: metadata of partitions, by full
     name, at the beginning of an earlier reading that was completed; {}: unknown. `declared`: topics to read, None: all;
@@ -200,8 +202,9 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
 
     def holes(self, start: Mapping[str, str]) -> dict[str, str]:
         """Partitions, by full name, in which messages after the offset may have been deleted unread, with the reason;
-        {} if there are none. Asks the cluster; if the end of the stream is fixed, only for the metadata of such
-        partitions.
+        {} if there are none. Partitions that do not exist any more, are in `left`, or are missing in `start` are not
+        looked at. Asks the cluster; if the end of the stream is fixed, only for the metadata of suspected partitions,
+        and only if `looks` has one of them.
         """
         return self._gone_partitions(self._stored_partitions(), start)
 

@@ -67,8 +67,8 @@ class NoMessage:
 class Columns:
     """Collector of the messages of one split, for Arrow batches of about `most` messages, fewer if they are large: the
     caller takes a batch when the collector is `full`, which is known only after a whole batch of a producer was added.
-    `payload`: False leaves payloads null. All messages of an entry get the publish time of its first; an event time of
-    0, or after the latest that a table can have, becomes null.
+    `payload`: False leaves payloads and sizes null. All messages of an entry get the publish time of its first. After
+    the latest time that a table can have, a publish time becomes that time, and an event time null, as one of 0 does.
     """
 
     def __init__(self, split: Split, most: int, *, payload: bool) -> None:

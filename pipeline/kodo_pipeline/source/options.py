@@ -33,12 +33,12 @@ _ACCESS: Final = {
 @dataclass(frozen=True, slots=True)
 class Options:
     """Options of the Pulsar source. `topics`: full names, in the order in which the end of each is fixed; `payload`:
-    read payloads; `cores`: number of tasks that run at once; `splits`: maximum for each partition, None: derived from
-    the cores; `max_bytes`: about the most bytes of a stream's batch, None: no limit; `rows`: number of messages with
-    which an Arrow batch ends, after the entry that reaches it; `timeout`: ms without a message after which a split ends
-    and is not full; `skew`: ms by which publish times may be wrong; `coverage`: folder for a record of each split,
-    None: no records are written; `strict`: a split that is not read in full fails the job; `native`: use the native
-    border (the C++ package kodo-fast) if possible.
+    read payloads and their sizes; `cores`: number of tasks that run at once; `splits`: maximum for each partition,
+    None: derived from the cores; `max_bytes`: about the most bytes of a stream's batch, None: no limit; `rows`: number
+    of messages with which an Arrow batch ends, after the entry that reaches it; `timeout`: ms without a message after
+    which a split ends and is not full; `skew`: ms by which publish times may be wrong; `coverage`: folder for a record
+    of each split, None: no records are written; `strict`: a split that is not read in full fails the job; `native`: use
+    the native border (the C++ package kodo-fast) if possible.
     """
 
     connection: Connection
@@ -60,8 +60,7 @@ def read_options(given: Mapping[str, str], cores: int, native: str = "") -> Opti
     Spark's does; `cores`: default of that option; `native`: value of the variable NATIVE_VARIABLE, "" if not set.
     Raises UsageError with every finding.
     """
-    strange = unknown(given)
-    faults = [_fault(f"no such option: {', '.join(strange)}")] if strange else []
+    faults: list[Diagnostic] = []
 
     def take(name: str, kind: Callable[[str], Any], default: Any, hint: str) -> Any:
         text = given.get(name)
@@ -80,6 +79,8 @@ def read_options(given: Mapping[str, str], cores: int, native: str = "") -> Opti
         faults.append(_fault("give `topic` or `topics`, not both"))
     if not topics and not faults:
         faults.append(_fault("name `topic`, or `topics` with commas: persistent://TENANT/NAMESPACE/TOPIC"))
+    if strange := unknown(given):
+        faults.insert(0, _fault(f"no such option: {', '.join(strange)}"))
     admin, broker = given.get("adminUrl"), given.get("serviceUrl")
     if not admin or not broker:
         faults.append(_fault("`adminUrl` (http://HOST:8080) and `serviceUrl` (pulsar://HOST:6650) are needed"))
@@ -96,11 +97,11 @@ def read_options(given: Mapping[str, str], cores: int, native: str = "") -> Opti
         connection=replace(access, admin_url=admin or "", broker_url=broker),
         topics=topics,
         payload=take("payload", _truth, True, "true or false"),
-        cores=take("cores", _positive, cores, _COUNT),
-        splits=take("splits", _positive, None, _COUNT),
+        cores=take("cores", _count, cores, _COUNT),
+        splits=take("splits", _count, None, _COUNT),
         max_bytes=take("maxBytesPerTrigger", _size, None, "bytes, such as 104857600 or 100m"),
-        rows=take("rowsPerBatch", _positive, 5_000, _COUNT),
-        timeout=take("timeoutMs", _positive, 15_000, _COUNT),
+        rows=take("rowsPerBatch", _count, 5_000, _COUNT),
+        timeout=take("timeoutMs", _count, 15_000, _COUNT),
         skew=take("publishTimeSkewMs", _natural, 300_000, "milliseconds, 0 or more"),
         coverage=given.get("coverage"),
         strict=take("failOnDataLoss", _truth, True, "true or false"),
@@ -171,7 +172,8 @@ def _text(path: Path | None) -> str:
     return str(path) if path else ""
 
 
-_COUNT: Final = "a number from 1"
+_MOST: Final = 2**31 - 1  # the client library and the native border take no larger one
+_COUNT: Final = f"a number from 1 to {_MOST}"
 KNOWN: Final = (
     "topic", "topics", "adminUrl", "serviceUrl", "token", "tokenVariable", "oauth2ClientSecretVariable", *_ACCESS.values(),
     "payload", "cores", "splits", "maxBytesPerTrigger", "rowsPerBatch", "timeoutMs", "publishTimeSkewMs", "coverage",
@@ -210,6 +212,10 @@ def _truth(text: str) -> bool:
 
 def _no() -> bool:
     raise ValueError
+
+
+def _count(text: str) -> int:
+    return number if (number := _positive(text)) <= _MOST else _no()
 
 
 def _positive(text: str) -> int:

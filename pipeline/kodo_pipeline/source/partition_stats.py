@@ -5,7 +5,6 @@ position at which a publish time begins.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -49,7 +48,7 @@ class PartitionMetadata(NamedTuple):
 
 def read_stored(admin: Admin, topics: Iterable[TopicName]) -> dict[Part, StoredPartition]:
     """Reads the stored ranges of every partition of the topics, in their order, several topics at a time. Raises
-    UsageError (K560) that names every topic that does not exist.
+    UsageError (K560) that names every topic that does not exist, and the errors of `internal_stats`.
     """
     asked = list(topics)
     answers = each_internal_stats(admin, asked)
@@ -96,7 +95,7 @@ def internal_stats(admin: Admin, topic: TopicName) -> dict[int, Any] | None:
 
 def histories(admin: Admin, topic: TopicName, parts: Iterable[int]) -> dict[int, PartitionMetadata]:
     """Reads the metadata (creation time, number of rewrites) of each partition in `parts`. Partitions of which the
-    broker reports none, or refuses it, are included with unknown values.
+    broker reports none, or refuses it, are included with unknown values. Raises ClusterError if no broker answers.
     """
     reply = admin.call("GET", f"{topic_path(topic)}/internal-info")
     answer = reply.data if reply.ok and isinstance(reply.data, dict) else {}
@@ -118,24 +117,9 @@ def _history(info: Mapping[str, Any]) -> PartitionMetadata:
         return PartitionMetadata()
 
 
-def to_text(looks: Mapping[str, PartitionMetadata]) -> str:
-    """The metadata as JSON text, for a Spark option. Partitions without a creation time are left out. `looks`: by full
-    name of the partition.
-    """
-    return json.dumps({part: [one.created.isoformat(), one.rewrites] for part, one in looks.items() if one.created})
-
-
-def of_text(text: str) -> dict[str, PartitionMetadata]:
-    """Parses a text that `to_text` made: metadata by full name of the partition."""
-    return {
-        part: PartitionMetadata(datetime.fromisoformat(made), rewrites)
-        for part, (made, rewrites) in json.loads(text).items()
-    }
-
-
 def seek_by_time(admin: Admin, part: Part, moment: int) -> Place | None:
     """Asks the broker for the position of the first entry published at or after `moment` (ms since the epoch); None if
-    there is none, or if the broker refuses to answer.
+    there is none, or if the broker refuses to answer. Raises ClusterError if no broker answers.
     """
     topic, number = part
     path = partition_path(topic, number)

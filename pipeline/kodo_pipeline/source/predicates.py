@@ -12,6 +12,8 @@ from typing import Any
 
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
 
+from kodoctl.text.formatting import epoch_ms
+
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
@@ -56,7 +58,7 @@ class Pruning:
         if not isinstance(one.value, datetime):
             return self
         moment = one.value if one.value.tzinfo else one.value.replace(tzinfo=UTC)
-        at = int(moment.timestamp() * 1000)
+        at = epoch_ms(moment)
         since = at if not isinstance(one, LessThan | LessThanOrEqual) else self.since
         until = at if not isinstance(one, GreaterThan | GreaterThanOrEqual) else self.until
         return replace(

@@ -66,9 +66,10 @@ class StoredPartition:
         return (self.ledgers[-1], -1) if self.ledgers else START
 
     def continues(self, after: Place) -> bool:
-        """True if no entry between the position `after` and the stored ranges can have been deleted. Brokers delete
-        ledgers from the oldest on. So if an older ledger exists, a missing one after it had no entries: brokers replace
-        an empty ledger when they load a topic.
+        """True if no entry between the position `after` and the stored ranges can have been deleted; always for START,
+        because whatever was deleted before a first reading is no hole of it. Brokers delete ledgers from the oldest on.
+        So if an older ledger exists, a missing one after it had no entries: brokers replace an empty ledger when they
+        load a topic.
         """
         return after == START or after >= self.last or any(ledger <= after[0] for ledger in self.ledgers)
 

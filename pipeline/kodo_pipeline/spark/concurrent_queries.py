@@ -33,8 +33,8 @@ def run_queries(*queries: Callable[[], Any]) -> list[Any]:
 
 
 def collect_all(*frames: DataFrame) -> list[list[Row]]:
-    """Collects the rows of several frames, which have few, by one query. Returns a list for each frame, in the order of
-    the frames; the rows in it have no order.
+    """Collects the rows of several frames (at least one), which have few, by one query. Returns a list for each frame,
+    in the order of the frames; the rows in it have no order.
     """
     from pyspark.sql import DataFrame
 

@@ -15,12 +15,14 @@ _TOLD: Final = re.compile(r"\b(K\d{3}) error ([^:\n]+): ([^\n]+)")
 _NO_CONNECTOR: Final = re.compile(
     r"Class org\.apache\.hadoop\.fs\.(\w+)\.\S+ not found|No FileSystem for scheme \"?(\w+)"
 )
-_GONE: Final = re.compile(r"\[PATH_NOT_FOUND\] Path does not exist: (\S+?)\.(?=\s|$)")
+_GONE: Final = re.compile(r"\[PATH_NOT_FOUND\] Path does not exist: (.+?)\.(?=\s|$)")
 _WORDS: Final = 500  # characters
 
 
 def findings(text: str) -> Iterator[Diagnostic]:
-    """Yields the diagnostics of kodoctl that the text of a Spark error contains."""
+    """Yields the diagnostics of kodoctl that the text of a Spark error contains, each with the first line of its
+    detail.
+    """
     for code, matches in groupby(_TOLD.finditer(text), key=lambda match: match[1]):
         yield from (error(code, match[2].strip(), match[3].strip()) for match in matches)
 

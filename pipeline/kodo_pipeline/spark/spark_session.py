@@ -16,7 +16,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
@@ -114,9 +114,10 @@ the system ends it when memory runs out, and dmesg tells: take less with --conf 
 class SparkSettings:
     """Settings of a Spark session. `master`: address of a Spark cluster, or `local[n]` for n cores of this machine;
     None: the master that `spark-submit` was given, else all cores of this machine. `extra`: settings of the user, which
-    have precedence over ours. `submitted`: `spark-submit` started this process, and has already configured the context.
-    `light`: the work is little (kodo_pipeline.landing.landing_store.Landing.is_small); this counts only in a context of
-    our own on this machine. `environ`: environment variables, among them the address and keys of an object store.
+    have precedence over ours, `spark.master` over `master` as well. `submitted`: `spark-submit` started this process,
+    and has already configured the context. `light`: the work is little
+    (kodo_pipeline.landing.landing_store.Landing.is_small); this counts only in a context of our own on this machine.
+    `environ`: environment variables, among them the address and keys of an object store.
     """
 
     master: str | None = None
@@ -128,7 +129,7 @@ class SparkSettings:
     @property
     def at(self) -> str | None:
         """URL of Spark's master, such as `local[*]`; None: the context of `spark-submit` has one already."""
-        return self.master or (None if self.submitted else LOCAL)
+        return self.extra.get("spark.master") or self.master or (None if self.submitted else LOCAL)
 
     @property
     def configuration(self) -> dict[str, str]:
@@ -207,9 +208,10 @@ def check_installed() -> None:
 
 
 def open_session(settings: SparkSettings | None = None) -> SparkSession:
-    """Opens a session, which the caller has to end: a new one of the context that runs in this process, to which
-    `master` and settings of contexts do not apply, else one of a new context, which takes 5 to 10 s. `settings` None: a
-    session on this machine. Raises UsageError without the extra `spark`, KodoctlError if Spark does not start.
+    """Opens a session. If this thread has an active session: a new one of the same context, to which `master` and
+    settings of contexts do not apply, and which the caller must not stop, because that ends the context for all. Else
+    one of a new context, which takes 5 to 10 s, and which the caller has to stop. `settings` None: a session on this
+    machine. Raises UsageError without the extra `spark`, KodoctlError if Spark does not start.
     """
     check_installed()
     from pyspark.sql import SparkSession
@@ -231,8 +233,9 @@ def open_session(settings: SparkSettings | None = None) -> SparkSession:
 
 @contextlib.contextmanager
 def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSession]:
-    """Context with a session of `open_session`. At the end of the block Spark is ended if it was started here;
-    otherwise the session that ran before becomes active again. Errors of Spark in the block become KodoctlError.
+    """Context with a session of `open_session`. At the end of the block Spark is ended if this thread had no active
+    session before, even if another thread has one; otherwise that session becomes active again. Errors of Spark in the
+    block become KodoctlError.
     """
     check_installed()
     from py4j.protocol import Py4JError
@@ -277,15 +280,17 @@ def spark_failures(session: SparkSession) -> Iterator[None]:
 
 def set_light(session: SparkSession, settings: SparkSettings, *, light: bool) -> None:
     """Sets (`light`) or removes the settings for few rows, for the following queries. Has an effect only in a session
-    of our own on this machine, which several runs use; settings of the user stay.
+    of our own on this machine, which several runs use; settings of the user stay. `settings`: those of the session;
+    their own `light` does not count.
     """
     if not settings.is_local:
         return
+    usual = replace(settings, light=False).configuration
     for key, value in _LIGHT.items():
         if key not in settings.extra:
             if light:
                 session.conf.set(key, value)
-            elif (configured := settings.configuration.get(key)) is not None:
+            elif (configured := usual.get(key)) is not None:
                 session.conf.set(key, configured)
             else:
                 session.conf.unset(key)
@@ -341,6 +346,21 @@ def small_table(session: SparkSession, rows: Iterable[Mapping[str, Any] | Sequen
     return session.createDataFrame(pa.Table.from_pylist(named, schema=to_arrow_schema(kind)), kind)
 
 
+def check_file_system(session: SparkSession, uri: str) -> None:
+    """Raises KodoctlError (K579) if Spark has no connector for the file system of `uri`. Spark itself notices that only
+    when it first reads or writes there, after other work.
+    """
+    from py4j.protocol import Py4JJavaError
+
+    context: Any = session.sparkContext
+    jvm, java = context._jvm, context._jsc  # noqa: SLF001 - Python has no other way to ask
+    try:
+        jvm.org.apache.hadoop.fs.Path(uri).getFileSystem(java.hadoopConfiguration())
+    except Py4JJavaError as problem:
+        text = str(problem)
+        raise spark_error(text, error("K577", "Spark failed", words(text))) from None
+
+
 def running_tasks(session: SparkSession) -> tuple[int, int]:
     """(completed tasks, all tasks) of the stages that run now; (0, 0) if none runs, or if Spark has ended."""
     try:
@@ -374,7 +394,7 @@ def _start_session(asked: SparkSettings) -> SparkSession:
         except (PySparkException, Py4JError, OSError) as problem:
             output.seek(0)
             last = [line for line in output.read().decode(errors="replace").splitlines() if line.strip()][-5:]
-            text = "\n".join([str(problem).splitlines()[0][:300], *last])
+            text = "\n".join([*(line[:300] for line in str(problem).splitlines()[:1]), *last])
             detail = f"{text}\nSpark needs Java 17 or 21: `java -version`, or JAVA_HOME"
             raise KodoctlError(error("K571", "Spark does not start", detail)) from None
 

@@ -52,7 +52,9 @@ _PART: Final = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\$(\w*)\$.*?\$\1\$|-
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """Result of one statement. `columns`: names; `rows`: iterator that reads rows on demand."""
+    """Result of one statement. `columns`: names; `rows`: iterator that reads rows on demand, and raises the errors of
+    LandingDatabase. Maps become dictionaries, or lists of pairs if keys are lists or maps.
+    """
 
     columns: Sequence[str]
     rows: Iterator[tuple[Any, ...]]
@@ -105,7 +107,7 @@ class LandingDatabase:
             return self._connection.extract_statements(text.encode().decode())
 
     def interrupt(self) -> None:
-        """Ends the running statement; to be called from another thread."""
+        """Ends the running statement; does nothing if there is none. Any thread may call it."""
         self._connection.interrupt()
         self._explaining.interrupt()
 
@@ -176,11 +178,15 @@ def _rows(reader: pa.RecordBatchReader) -> Iterator[tuple[Any, ...]]:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """Values of a column; a map, which Arrow has as pairs, becomes a dictionary."""
-    import pyarrow as pa
-
-    found: list[Any] = column.to_pylist()
-    return [one if one is None else dict(one) for one in found] if pa.types.is_map(column.type) else found
+    """Values of a column. Maps, which Arrow has as pairs, become dictionaries, those in lists and structures as well;
+    if a key is a list or a map, which no dictionary can have, all maps of the column stay lists of pairs.
+    """
+    found: list[Any]
+    try:
+        found = column.to_pylist(maps_as_pydicts="lossy")
+    except TypeError:
+        found = column.to_pylist()
+    return found
 
 
 @contextmanager
@@ -193,7 +199,7 @@ def _report_errors(*, is_explain: bool = False) -> Iterator[None]:
 
     try:
         yield
-    except (duckdb.Error, pa.ArrowException, OSError, OverflowError, UnicodeEncodeError) as problem:
+    except (duckdb.Error, pa.ArrowException, OSError, OverflowError, ValueError) as problem:  # of values Python lacks
         text = str(problem)
         if gone := _FILE_GONE.search(text):
             detail = (

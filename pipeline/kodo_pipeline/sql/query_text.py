@@ -88,8 +88,8 @@ def _field(text: str) -> str:
 
 def to_json(value: Any) -> Any:
     r"""Converts a value of Arrow to a value of JSON. Times become ISO 8601; bytes become text, or hexadecimal digits
-    after `\x`; a Decimal becomes a number; numbers that are not finite become texts; values of other types become
-    `str` of them.
+    after `\x`; a Decimal becomes a number; numbers that are not finite become texts; keys become texts; pairs of a map
+    become lists; values of other types become `str` of them.
     """
     match value:
         case None | bool() | int() | str():
@@ -105,8 +105,8 @@ def to_json(value: Any) -> Any:
         case bytes():
             return _of_bytes(value)
         case dict():
-            return {str(key): to_json(one) for key, one in value.items()}
-        case list():
+            return {str(to_json(key)): to_json(one) for key, one in value.items()}
+        case list() | tuple() if type(value) in (list, tuple):  # not a named one, such as an interval
             return [to_json(one) for one in value]
         case _:
             return str(value)

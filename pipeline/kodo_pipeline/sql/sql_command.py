@@ -94,15 +94,13 @@ def _statements(statement: str | None, file: str | None) -> str | None:
     """
     if statement is not None and file is not None:
         raise UsageError(error("K813", "the statement cannot be answered", "name a statement or a --file, not both"))
-    if file is not None:
-        try:
+    try:
+        if file is not None:
             return Path(file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as problem:
-            detail = f"{file}: {getattr(problem, 'strerror', None) or problem}"
-            raise UsageError(error("K813", "the statement cannot be answered", detail)) from None
-    if statement is None and not sys.stdin.isatty():
-        return sys.stdin.read()
-    return statement
+        return sys.stdin.read() if statement is None and not sys.stdin.isatty() else statement
+    except (OSError, UnicodeDecodeError) as problem:
+        detail = f"{file or 'standard input'}: {getattr(problem, 'strerror', None) or problem}"
+        raise UsageError(error("K813", "the statement cannot be answered", detail)) from None
 
 
 def _answer(database: LandingDatabase, text: str, output: QueryFormat) -> None:

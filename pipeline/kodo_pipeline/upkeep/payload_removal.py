@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from kodo_pipeline.landing.data_rewrite import rewrite, stored_rows
 from kodo_pipeline.landing.landing_commits import LandingCommit
+from kodo_pipeline.landing.landing_store import RUN_TIME
 from kodo_pipeline.landing.payload_policy import ERASED, EXPIRED, MASKED, PayloadPolicy, without_payloads
 from kodo_pipeline.landing.recorded_tables import ERASURES
 from kodo_pipeline.landing.tables import AUDIT, EVENTS
@@ -103,9 +104,10 @@ def expire(landing: Landing, run: str, before: Mapping[str, int], done: Mapping[
     """Removes payloads of messages older than `before` (see `expiry_times`), and returns their number.
 
     A message is older than a time if it was published or landed before that time: its sender chooses the publish time,
-    and one in the future must not keep a payload for ever. `done`: times (`before`) of the last expiry, which has
-    examined all files up to the batch `batch`. Raises LockedError as `erase` does, so that the caller does not record
-    an expiry as done that left payloads.
+    and one in the future must not keep a payload for ever. In a file that was rewritten since, rows whose publish times
+    are all after that time, and past, stay until the run that rewrote it is as old. `done`: times (`before`) of the
+    last expiry, which has examined all files up to the batch `batch`. Raises LockedError as `erase` does, so that the
+    caller does not record an expiry as done that left payloads.
     """
     now, expired = int(time.time() * 1000), 0
     for topic, at in before.items():
@@ -113,7 +115,9 @@ def expire(landing: Landing, run: str, before: Mapping[str, int], done: Mapping[
         def is_due(file: DataFile, topic: str = topic, at: int = at) -> bool:
             seen = 0 <= file.batch <= batch and file.until is not None and file.until < done.get(topic, 0)
             old = file.since is None or file.since < at or (file.until or 0) > now
-            return file.partition["topic"] == topic and old and not seen
+            run = RUN_TIME.search(file.path)  # of the rows, or a later one that rewrote them
+            landed = run is not None and run[0] < _run_time(at)
+            return file.partition["topic"] == topic and (old or landed) and not seen
 
         def selection(is_due: Callable[[DataFile], bool] = is_due, at: int = at) -> PayloadSelection:
             return _select(landing, filter(is_due, landing.snapshot(EVENTS).files[EVENTS.name]), _before(at))
@@ -133,8 +137,13 @@ def _before(at: int) -> Choice:
 
     moment = datetime.fromtimestamp(at / 1000, UTC)
     return lambda rows: pc.or_kleene(
-        pc.less(rows.column("publish_ts"), moment), pc.less(rows.column("ingest_run"), f"{moment:%Y%m%d-%H%M%S}")
+        pc.less(rows.column("publish_ts"), moment), pc.less(rows.column("ingest_run"), _run_time(at))
     )
+
+
+def _run_time(at: int) -> str:
+    """A time in ms as the ids of runs begin with it."""
+    return f"{datetime.fromtimestamp(at / 1000, UTC):%Y%m%d-%H%M%S}"
 
 
 def _holders(rows: pa.RecordBatch, choice: Choice) -> pa.Array:

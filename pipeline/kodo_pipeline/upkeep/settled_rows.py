@@ -251,8 +251,8 @@ def _totals(rows: pa.Table, found: SettledRows) -> RemovedTotals:
     import pyarrow.compute as pc
 
     firsts = rows.filter((pc.field("state") == "ready") & (pc.field("hop") == 0) & pc.field("recall").is_null())
-    numbered = firsts.filter(pc.field("seq_run").is_valid() & pc.field("seq_partition").is_valid())
-    numbered = numbered.filter(pc.field("seq_number") >= 1)
+    sequenced = firsts.filter(pc.field("seq_run").is_valid() & pc.field("seq_partition").is_valid())
+    numbered = sequenced.filter(pc.field("seq_number") >= 1)
     found.producers += ranges_of(numbered, ("msg_topic", "seq_partition", "seq_run"), "seq_number")
     meant = firsts.filter(pc.field("for_subscription") != NOBODY)
     named = meant.group_by(["msg_topic", "for_subscription"]).aggregate([([], "count_all")]).to_pylist()
@@ -260,7 +260,7 @@ def _totals(rows: pa.Table, found: SettledRows) -> RemovedTotals:
     return RemovedTotals(
         rows.num_rows,
         newest=None if newest is None else round(newest.timestamp() * 1000),
-        unnumbered=firsts["seq_run"].null_count,
+        unnumbered=len(firsts) - len(sequenced),
         meant={(one["msg_topic"], one["for_subscription"]): one["count_all"] for one in named},
     )
 

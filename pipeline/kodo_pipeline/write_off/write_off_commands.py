@@ -67,12 +67,15 @@ def plan(
         raise UsageError(
             error("K828", "a write-off that cannot be meant", "--reason is empty: say why nobody has to look again")
         )
-    run = new_run()
-    bar = Bar(output)
-    bar.begin(run, "choosing what is written off")
     settings, keys = asked.settings(), signing_keys()
     connection = target.connection()
     expansion = one_expansion(asked.topology, command_target.environment_of(connection, asked.env))
+    if topic is not None and topic not in (known := expansion.topology.spec.topics):
+        detail = f"--topic {topic}: the file has {', '.join(known)}"
+        raise UsageError(error("K828", "a write-off that cannot be meant", detail))
+    run = new_run()
+    bar = Bar(output)
+    bar.begin(run, "choosing what is written off")
     from kodo_pipeline.audit.audit_inputs import load_inputs
     from kodo_pipeline.audit.job import classify_inputs
     from kodoctl.pulsar.admin.admin_http import HttpAdmin
@@ -164,8 +167,9 @@ def apply(plan: PlanFile, hash_: Hash = None, output: Output = Format.TEXT) -> N
     must_hold(place, f"… --landing {made.landing}")
     name, now = f"write-off-{made.run}", int(time.time() * 1000)
     with place.alone():
-        known = place.recover()
-        if is_new := bool(made.items) and all(one.run != name for one in known):
+        place.recover()
+        # The rows tell, and not the commits: old ones are merged, and lose their runs.
+        if is_new := bool(made.items) and not place.rows(WRITE_OFFS, "run", made.run):
             booked = place.write_rows(WRITE_OFFS, name, made.rows(user_name(), now))
             place.commit(LandingCommit(name, now, tables={WRITE_OFFS.name: booked}))
     count = len(made.items) if is_new else 0

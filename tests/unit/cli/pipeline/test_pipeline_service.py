@@ -298,6 +298,18 @@ def test_a_page_that_cannot_be_written_takes_no_verdict_away(
     assert (said.out.count("LOSS"), said.err.count("[K020]")) == (2, 2)
 
 
+def test_a_defect_in_the_run_of_one_topology_does_not_stop_the_others(
+    expansion: Expansion, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output: Any = SimpleNamespace()
+    runner = FullDisk(RunFlags([]), output, SparkSettings(), None, output, Format.TEXT, output)
+    monkeypatch.setattr(FullDisk, "result", lambda *_: _raises(ValueError("a defect"))())
+    assert runner.run(output, expansion, several=True) == 1
+    assert "[K599]" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="a defect"):
+        runner.run(output, expansion, several=False)
+
+
 def test_a_loss_is_followed_by_commands_that_know_the_ledger(
     expansion: Expansion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,8 +355,9 @@ def test_queries_compile_nothing_where_little_has_landed() -> None:
     light = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"}
     assert conf == {"spark.sql.codegen.wholeStage": "false", **light}
     assert SparkSettings(light=True).configuration.items() >= conf.items()
-    set_light(session, settings, light=False)
-    assert conf == {key: settings.configuration[key] for key in light}
+    for one in (settings, replace(settings, light=True)):
+        set_light(session, one, light=False)
+        assert conf == {key: settings.configuration[key] for key in light}
     assert conf["spark.sql.adaptive.enabled"] == "true"
     set_light(session, SparkSettings(master="spark://there:7077"), light=True)
     assert conf.keys() == light.keys()

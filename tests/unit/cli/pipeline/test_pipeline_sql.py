@@ -86,6 +86,13 @@ def test_statements_come_from_a_file_or_a_pipe(folder: Path, monkeypatch: pytest
     assert run_main(*SQL).out.splitlines() == two
 
 
+def test_a_pipe_that_is_no_text_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"SELECT '\xff'"), encoding="utf-8"))
+    found = run_main(*SQL)
+    assert (found.code, "K813" in found.err) == (64, True)
+    assert "standard input: 'utf-8' codec can't decode" in " ".join(found.err.split())
+
+
 def test_a_plan_is_printed_as_duckdb_draws_it(folder: Path) -> None:
     found = run_main(*SQL, "EXPLAIN SELECT count(*) FROM events WHERE date = DATE '2026-01-02'")
     assert "ARROW_SCAN" in found.out

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kodo_pipeline.audit.audit_inputs import _letters, delayed_lanes, unbooked_recalls, with_ledger_note
+from kodo_pipeline.audit import incremental_audit
+from kodo_pipeline.audit.audit_inputs import AuditInputs, _letters, delayed_lanes, unbooked_recalls, with_ledger_note
 from kodo_pipeline.evidence.audit_evidence import Cause
 from kodo_pipeline.landing.landing_commits import LandingCommit
 from kodo_pipeline.landing.landing_store import Landing
 from kodo_pipeline.landing.tables import EVENTS
 from kodo_pipeline.recall.lost_planning import must_be_booked
 
-from kodoctl.errors import RefusedError
+from kodoctl.errors import ClusterError, RefusedError, error
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.recall.ledger.delta_ledger import DeltaLedger
@@ -49,17 +51,14 @@ def test_the_ledger_is_asked_for_what_a_subscription_released_of_a_backup_level(
     assert [(one.msg_topic, one.recall_id, one.holder) for one in found] == [(billing.source_topic, "r0", "billing")]
 
 
-@pytest.mark.parametrize(("cause", "booked", "notes"), [
-    (Cause.RELEASED.value, False, 2), (Cause.RELEASED.value, True, 1), (Cause.GONE.value, False, 1),
+@pytest.mark.parametrize(("cause", "missing", "notes"), [
+    (Cause.RELEASED.value, "books", 2), (Cause.RELEASED.value, "", 1), (Cause.GONE.value, "books", 1),
 ])  # fmt: skip
-def test_letters_let_go_without_a_ledger_are_told_so(tmp_path: Path, cause: str, booked: bool, notes: int) -> None:
-    place = str(tmp_path / "recalls")
-    if booked:
-        DeltaLedger(place).create()
+def test_letters_let_go_without_a_ledger_are_told_so(cause: str, missing: str, notes: int) -> None:
     document: Any = {"notes": ["first"], "findings": [{"cause": cause}]}
-    found = with_ledger_note(document, place)["notes"]
+    found = with_ledger_note(document, missing)["notes"]
     assert len(found) == notes
-    assert notes == 1 or place in found[1]
+    assert notes == 1 or missing in found[1]
 
 
 def stats(*subscriptions: tuple[int, int]) -> dict[str, Any]:
@@ -80,6 +79,23 @@ def test_only_where_all_that_is_unacknowledged_is_delayed_nothing_is_stuck() -> 
         assert delayed_lanes(admin, [topic]) == {(topic, 0, "billing"), (topic, 3, "billing")}
         assert delayed_lanes(admin, []) == frozenset()
         admin.close()
+
+
+def test_an_audit_whose_question_about_delays_has_no_answer_stays_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = {"findings": [{"msg_topic": "orders", "fate": "overdue", "cause": None}], "notes": []}
+    judged = SimpleNamespace(document=document)
+    monkeypatch.setattr(incremental_audit, "_Judge", lambda *_: SimpleNamespace(judged=lambda: judged))
+
+    def delays(_: Any) -> Any:
+        raise ClusterError(error("K502", "not answered", "orders-partition-3 moves"))
+
+    anything: Any = None
+    inputs = AuditInputs(anything, anything, anything, (), None, delays=delays)
+    with incremental_audit.judged_landing(anything, anything, inputs, incremental_audit.AuditOptions("r")) as found:
+        assert found is judged
+    (note,) = document["notes"]
+    assert "may be delayed by their senders; the cluster did not say" in note
+    assert "orders-partition-3 moves" in note
 
 
 def test_a_recall_that_landed_and_that_no_entry_is_about_belongs_to_another_ledger(tmp_path: Path) -> None:

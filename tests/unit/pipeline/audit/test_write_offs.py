@@ -29,7 +29,7 @@ HOLE, OTHER = (
 )
 PART = PartitionCoverage(TOPIC, 0, entries_planned=10, entries_seen=10, looks=(0, 9 * DAY))
 TALLY = SubscriptionTotals("orders", "billing", "wait", {MessageStatus.DONE: 90})
-GAP = SequenceGap(TOPIC, 0, "run-1", missing=3, overdue=2, unsigned=1)
+GAP = SequenceGap(TOPIC, 0, "run-1", missing=3, overdue=2, unsigned=1, highest=10)
 
 
 def evidence(part: PartitionCoverage = PART, tally: SubscriptionTotals = TALLY, **more: Any) -> AuditEvidence:
@@ -53,7 +53,7 @@ CASES = {
     ),
     "records": (evidence(tally=replace(TALLY, missing_records=2)), evidence(tally=replace(TALLY, missing_records=3))),
     "forged": (evidence(tally=replace(TALLY, contradictions=2)), evidence(tally=replace(TALLY, contradictions=3))),
-    "producer": (evidence(gaps=(GAP,)), evidence(gaps=(replace(GAP, missing=4, overdue=4, unsigned=0),))),
+    "producer": (evidence(gaps=(GAP,)), evidence(gaps=(replace(GAP, missing=2, overdue=2, unsigned=0, highest=12),))),
     "another producer": (evidence(gaps=(GAP,)), evidence(gaps=(GAP, replace(GAP, run="run-2")))),
     "addressee": (
         evidence(strays=(Misaddressed(TOPIC, "gone", 2),)),
@@ -77,6 +77,42 @@ def test_a_verdict_recovers_from_what_was_written_off_and_sees_what_comes_next(
     everything = booked(after, run="w2", known=known)
     both = WriteOffs({**known.counts, **everything.counts})
     assert decide_verdict(both.applied(after)).outcome is Outcome.NO_LOSS
+
+
+def test_numbers_that_arrived_after_all_hide_no_later_loss_of_the_run() -> None:
+    known = booked(evidence(gaps=(replace(GAP, overdue=0, unsigned=0),)))
+    assert list(known.producers) == [(TOPIC, 0, "run-1", 10)]
+    later = replace(GAP, missing=3, overdue=3, unsigned=0, highest=22)  # the three of before are stored
+    found = decide_verdict(known.applied(evidence(gaps=(later,))))
+    assert (found.outcome, found.reasons[0].kind) == (Outcome.LOSS, "producer")
+    less = replace(GAP, missing=1, overdue=1, unsigned=0, highest=8)
+    assert decide_verdict(known.applied(evidence(gaps=(less,)))).outcome is Outcome.NO_LOSS
+
+
+def test_a_producer_that_an_older_kodoctl_wrote_off_stays_written_off() -> None:
+    row = {
+        "topic": TOPIC,
+        "partition": 0,
+        "subscription": "",
+        "name": "run-1",
+        "number": 3,
+        "reason": "why",
+        "by": "anna",
+    }
+    old = {**row, "kind": "producer", "run": "w0", "at_ts": datetime.fromtimestamp(0, UTC)}
+    known = WriteOffs.of([old])
+    seen = evidence(gaps=(GAP,))
+    assert list(known.producers) == []
+    assert decide_verdict(known.applied(seen)).outcome is Outcome.NO_LOSS
+    more = evidence(gaps=(replace(GAP, missing=5, overdue=4, unsigned=1, highest=12),))
+    (left,) = known.applied(more).gaps
+    assert (left.missing, left.overdue, left.unsigned) == (2, 1, 1)
+    (item,) = standing(more, known)
+    assert (item.name, item.number) == ("run-1:12", 5)
+    both = WriteOffs.of([old, {**old, **item._asdict(), "run": "w1"}])
+    assert decide_verdict(both.applied(more)).outcome is Outcome.NO_LOSS
+    (later,) = both.applied(evidence(gaps=(replace(GAP, missing=1, overdue=1, unsigned=0, highest=20),))).gaps
+    assert later.missing == 1, "the number of the old one hides nothing any more"
 
 
 def test_a_loss_behind_a_written_off_hole_is_a_loss() -> None:

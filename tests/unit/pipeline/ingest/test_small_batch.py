@@ -1,4 +1,4 @@
-"""Batch that is read without Spark: how much is little, and files as the stream's. Without a broker."""
+"""Batch that is read without Spark: files as Spark writes them. Without a broker."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from kodo_pipeline.ingest import small_batch
-from kodo_pipeline.ingest.small_batch import FEW_BYTES, plan_small, write_splits
+from kodo_pipeline.ingest.small_batch import write_splits
 from kodo_pipeline.landing.file_store import Storage
 from kodo_pipeline.landing.tables import EVENTS
 from kodo_pipeline.source.splits import LedgerRange, Split
@@ -18,8 +17,6 @@ from kodo_pipeline.source.splits import LedgerRange, Split
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.connection.connection import Connection
 from tests.unit.pipeline.landings import event
-from tests.unit.pipeline.source.test_partition_stats import answering
-from tests.unit.pipeline.source.test_stream import PART, reloaded, stream
 
 
 def split(number: int, size: int = 10) -> Split:
@@ -38,26 +35,6 @@ def reading(*, broken: int = -1) -> Any:
             raise ClusterError(error("K574", "stored messages could not be read", "on purpose"))
 
     return SimpleNamespace(read_with=read_with, options=SimpleNamespace(connection=Connection("")), clients=clients)
-
-
-def test_few_bytes_are_planned_as_the_stream_plans_them_and_more_are_left_to_spark(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with answering(reloaded(messages=3)) as server:
-        planned = plan_small(stream(server.url), {}, FEW_BYTES)
-        assert planned is not None
-        end, splits = planned
-        assert (end, [one.entries for one in splits]) == ({PART: "7:2:3"}, [3])
-        assert plan_small(stream(server.url), end, FEW_BYTES) == (end, [])
-        assert plan_small(stream(server.url), {}, 29) is None
-        assert plan_small(stream(server.url), {}, 30) == planned
-        monkeypatch.setattr(small_batch, "FEW_BYTES", 29)
-        assert plan_small(stream(server.url), {}, 30) is None
-
-
-def test_what_is_gone_stops_it() -> None:
-    with answering(reloaded()) as server, pytest.raises(ClusterError, match="K574"):
-        plan_small(stream(server.url), {PART: "5:50:51"}, FEW_BYTES)
 
 
 def test_splits_are_read_side_by_side_into_one_file_of_each_partition(tmp_path: Path) -> None:

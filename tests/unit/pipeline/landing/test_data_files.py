@@ -12,7 +12,7 @@ import pytest
 from kodo_pipeline.landing import table_writer
 from kodo_pipeline.landing.data_files import DataFile, partition_path
 from kodo_pipeline.landing.file_store import Storage
-from kodo_pipeline.landing.table_writer import TableWriter
+from kodo_pipeline.landing.table_writer import PartFile, TableWriter
 from kodo_pipeline.landing.tables import COVERAGE, EVENTS, ROLLUP, Table
 from pyarrow import parquet
 
@@ -114,6 +114,24 @@ def test_what_the_store_refuses_is_told(tmp_path: Path) -> None:
     full = OSError("no space")
     with pytest.raises(KodoctlError, match=r"K573(?s:.*)no space"):
         writer.__exit__(type(full), full, None)
+
+
+@pytest.mark.parametrize("problem", [OSError("no space"), None], ids=["in the block", "after it"])
+def test_no_file_stays_open_when_the_store_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: OSError | None
+) -> None:
+    writer = TableWriter(Storage(str(tmp_path)), EVENTS, "a")
+    rows = [event("orders", DAY), event("mail", DAY), event("jobs", DAY)]
+    writer.write(*pa.Table.from_pylist(rows, schema=EVENTS.arrow()).to_batches())
+    files = list(writer._open.values())
+
+    def fails(_: PartFile) -> None:
+        raise OSError("no space")
+
+    monkeypatch.setattr(PartFile, "_flush", fails)
+    with pytest.raises(KodoctlError, match=r"K573(?s:.*)no space"):
+        writer.__exit__(None if problem is None else OSError, problem, None)
+    assert [one._writer.is_open for one in files] == [False] * 3
 
 
 @pytest.mark.parametrize(

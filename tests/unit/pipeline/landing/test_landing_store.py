@@ -220,7 +220,9 @@ def test_one_ingest_at_a_time_and_beside_it_a_rollup(landing: Landing) -> None:
     with landing.alone() as alone, landing.alone("rollup") as too:
         assert alone
         assert too
-        with pytest.raises(LockedError, match=r"K575(?s:.*)another ingest"), landing.alone():
+        with pytest.raises(LockedError, match=r"K575(?s:.*)another ingest, maintenance,"), landing.alone():
+            pass
+        with pytest.raises(LockedError, match=r"K575(?s:.*)another rollup is"), landing.alone("rollup"):
             pass
 
 
@@ -251,11 +253,12 @@ def test_all_tables_are_there_for_other_readers(landing: Landing) -> None:
         assert found.to_pyarrow_dataset().count_rows() == (table is COMMITS)
 
 
-def test_a_file_that_is_gone_is_told_as_such() -> None:
-    said = "[PATH_NOT_FOUND] Path does not exist: file:/land/trade/base/events/000000001-r.1. SQLSTATE: 42K03"
+@pytest.mark.parametrize("folder", ["land", "my land"])
+def test_a_file_that_is_gone_is_told_as_such(folder: str) -> None:
+    said = f"[PATH_NOT_FOUND] Path does not exist: file:/{folder}/trade/base/events/000000001-r.1. SQLSTATE: 42K03"
     found = spark_error(said, error("K577", "Spark failed", said))
     assert str(found).startswith("K573")
-    assert "file:/land/trade/base/events/000000001-r.1 is gone, and its table names it" in str(found)
+    assert f"file:/{folder}/trade/base/events/000000001-r.1 is gone, and its table names it" in str(found)
 
 
 def test_what_the_last_run_that_ended_saw_is_known_without_spark(landing: Landing) -> None:

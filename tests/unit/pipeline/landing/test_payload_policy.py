@@ -10,8 +10,6 @@ from kodo_pipeline.landing.payload_policy import (
     PayloadPolicy,
     apply_policy,
     payload_policies,
-    policies_of_text,
-    policies_to_text,
     without_payloads,
 )
 from kodo_pipeline.landing.tables import EVENTS
@@ -46,7 +44,6 @@ def test_each_topic_has_its_own_policy_or_that_of_the_file() -> None:
     assert found == {
         "orders": PayloadPolicy(7 * 86_400_000), "carts": NEVER, "people": PayloadPolicy(None, ("$.email",)),
     }  # fmt: skip
-    assert policies_of_text(policies_to_text(found)) == found
 
 
 def test_a_payload_that_never_lands_leaves_size_and_digest() -> None:

@@ -9,11 +9,12 @@ from kodo_pipeline.recommend.exclusive_tenants import (
     released_routes,
     tenant_figures,
 )
+from kodo_pipeline.recommend.noisy_neighbours import LevelMove
 from kodo_pipeline.recommend.slot_use import LaneUse, SlotWindow, TenantUse
 from kodo_pipeline.recommend.subscription_routes import movable_subscriptions
 from kodo_pipeline.recommend.verified_patch import Recommendations, patch_topology
 
-from kodoctl.errors import UsageError
+from kodoctl.errors import KodoctlError, UsageError
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 
@@ -104,3 +105,53 @@ def test_what_the_tenant_brings(expansion):
         {"subscription": "s", "runs": 2, "share": 0.1, "slot_share": 0.25, "late": 0.5},
         {"subscription": "t", "runs": 0, "share": 0.0, "slot_share": 0.0, "late": None},
     )
+
+
+@pytest.mark.parametrize(
+    ("levels", "level"),
+    [
+        ("levels: double, exclusive_levels: {L2: [vip]}", "L3"),
+        ("levels: single, draining: [L2]", "L3"),
+        ("levels: single", "L2"),
+    ],
+)
+def test_a_promotion_goes_to_a_level_that_admits_the_tenant(tmp_path, levels, level):
+    text = FILE.replace(f"plain: {{{UID},", f"plain: {{{UID}, {levels},")
+    (tmp_path / "trade.yaml").write_text(text, encoding="utf-8")
+    expansion = expand(load_topology(str(tmp_path / "trade.yaml")))
+    place = next(one for one in movable_subscriptions(expansion)[0] if one.topic == "plain")
+    move = LevelMove("plain", "s", "u8", "promote", "L1", place.above[0], (0,), 0.01, 0.5, None)
+    _, after = patch_topology(expansion, Recommendations([(place, [move])], ()))
+    plain = yaml.safe_load(after)["topics"]["plain"]
+    assert plain["subscriptions"]["s"]["routes"] == [{"when": {"property": "uid", "in": ["u8"]}, "to": level}]
+
+
+def test_a_name_forges_no_line_of_what_is_to_be_written_by_hand(expansion):
+    place = movable_subscriptions(expansion)[0][0]
+    move = LevelMove("orders", "s", "x\norders / s: vip", "isolate", "L1", "B1", (0,), 0.5, 0.5, None)
+    (line,) = Recommendations([(place, [move])], ()).texts()
+    assert line.splitlines() == [r"orders / s: x\norders / s: vip from L1 to B1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            FILE.replace("        routes:\n", "        description: new\n        routes:\n"),
+            "changed while this command ran",
+        ),
+        ("routes: [", "changed while this command ran"),
+        ("\udcff", "changed while this command ran"),
+        (None, "cannot be read any more: No such file"),
+    ],
+)
+def test_a_file_that_changes_while_the_queries_run_is_not_patched(expansion, tmp_path, text, why):
+    file = tmp_path / "trade.yaml"
+    file.unlink()
+    if text is not None:
+        file.write_text(text, encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(KodoctlError, match=r"K803") as found:
+        made(expansion, "orders/loud")
+    (problem,) = found.value.diagnostics
+    assert why in problem.detail
+    assert "orders / s: loud from B1 to L1" in problem.detail, "what was found is not lost"

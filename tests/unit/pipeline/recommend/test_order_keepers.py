@@ -97,6 +97,8 @@ def test_a_key_that_ran_without_a_pause_is_named():
     assert idle_while_waiting(case) == (3, pytest.approx(2.43))
     assert idle_while_waiting(slots(*case.slices[:2])) is None
     assert idle_while_waiting(slots(*(window(at, a=use(8)) for at in range(3)))) is None
+    assert idle_while_waiting(slots(*(window(at, a=use(0)) for at in range(3)))) is None, "no handler ran"
+    assert idle_while_waiting(slots(*(window(at, workers=0, a=use(0)) for at in range(3)))) is None, "no worker ran"
 
 
 LOADS = st.dictionaries(

@@ -90,6 +90,8 @@ def test_who_is_light_no_more_goes_back_once_its_route_is_in_effect():
     assert told(case(*heavy[:2], promoted={"vip": "L2"})) == []
     assert told(case(*heavy, window(3, vip=load(2)), promoted={"vip": "L2"})) == []  # not in effect then
     assert told(case(*(window(at, vip=load(14, level="L2"), rest=10) for at in range(3)), promoted={"vip": "L2"})) != []
+    still = [window(at, vip=load(2, slot=0, level="L2"), rest=0, a=load(98, 98, slot=0)) for at in range(3)]
+    assert told(case(*still, promoted={"vip": "L2"})) == []  # no handler ran, as during a pause
     few = [window(at, vip=load(10, level="L2"), rest=1) for at in range(3)]
     assert told(case(*few, promoted={"vip": "L2"})) == []  # too few to judge by
 

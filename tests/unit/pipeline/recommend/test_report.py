@@ -50,6 +50,19 @@ def test_who_comes_back_and_that_there_is_nothing_to_do():
     assert text([]) == ["Nothing to change: nobody kept others waiting longer than 10s in three of the newest windows."]
 
 
+def test_nobody_is_said_to_be_quiet_where_that_is_not_known():
+    notes = ["orders has no `fair_by`: everybody is one tenant, and nobody can be moved"]
+    first, note = text([], notes=notes)
+    assert (first.startswith("Nothing to change by what is known: the notes"), note) == (True, f"note: {notes[0]}")
+    assert "nobody kept others waiting" not in first
+
+
+def test_windows_of_seconds_are_named_by_the_second():
+    move = LevelMove("orders", "billing", "acme", "isolate", "L1", "B1", (0, 5_000), 0.8, 0.4, 0.0)
+    first = [line.text for line in lines(document(5_000, 10_000, [move], [], [], {}, []))][1]
+    assert "in 2 windows from 1970-01-01 00:00:00 to 1970-01-01 00:00:10 UTC" in first
+
+
 def test_where_there_is_nothing_to_compare_with():
     move = LevelMove("orders", "billing", "acme", "degrade", "B1", "D1", (0,), 0.5, None, None)
     assert "0% came later than 10s" in text([move])[1]
@@ -85,8 +98,14 @@ def test_a_setting_with_its_figures():
         "  retrying had 14.2 of 16 slots of a worker in 1 window from 1970-01-01 00:00 to 1970-01-01 00:05 UTC; what others had to do needs 3; 40% of their runs began later than 10s, in all other windows 0%",
         "",
         "orders / billing: limit limits of handlers at once by uid, 9 -> 4",
-        "  acme had 7.0 of 8 slots of a worker in 1 window from 1970-01-01 00:00 to 1970-01-01 00:05 UTC; what others had to do needs 4; 0% of their runs began later than 10s",
+        "  acme had 7.0 of 8 slots of a worker in 1 window from 1970-01-01 00:00 to 1970-01-01 00:05 UTC; what others had to do needs 4; 0% of all runs began later than 10s",
     ]
+    more = SettingChange(
+        "orders", "billing", "concurrency", ("concurrency", "total"), 8, 12, "all lanes", (0,), 7.9, 8, 12, 0.4, None
+    )
+    assert (
+        "; what arrived needs 12; 40% of all runs began later than 10s; cannot compare" in text([], settings=[more])[1]
+    )
     (found, other) = document(1, 2, [], [bulkhead, limit], [], {}, [])["settings"]
     assert (found["path"], found["from"], found["by"]) == ("concurrency.states.retrying.max", None, None)
     assert (other["others_late"], other["by"]) == (None, "uid")

@@ -179,12 +179,13 @@ def test_routes_of_ours_and_somebody_elses():
 
 @examples(50)
 @example("\x85")
+@example("a\n--- a/f\r\n+++ b/f")
 @example(" é\u2028")
 @given(st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=30))
 def test_any_name_is_the_same_when_it_is_read(name):
     after = edited(PLAIN, {name: "B1"})
     assert routes_of(after)[0]["when"]["in"] == [name]
-    assert len(after.splitlines()) >= len(PLAIN.splitlines()) + 2
+    assert len(after.splitlines()) == len(PLAIN.splitlines()) + 2
 
 
 @pytest.mark.parametrize("text", [PLAIN, BLOCK, PLAIN.rstrip("\n"), PLAIN.replace("\n", "\r\n")])
@@ -209,3 +210,35 @@ def test_entries_that_are_added_to_one_list_keep_their_order(text: str, before: 
     for entry in ("y", "z"):
         edited.append(("a",), entry)
     assert yaml.safe_load(edited.result()) == {"a": [*before, "y", "z"]}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("a: &r\n  - x\nb: 1\n", "a: &r\n  - x\n  - y\nb: 1\n"),
+        ("a: [x,]\n", "a: [x, y]\n"),
+        ("a: [\n  x,  # so\n]\n", "a: [\n  x,  # so\ny]\n"),
+        ("a: [\n  x  # so, it is\n]\n", "a: [\n  x  # so, it is\n, y]\n"),
+        ("b: 'one\u2028two'\na:\n  - x\nc: 1\n", "b: 'one\u2028two'\na:\n  - x\n  - y\nc: 1\n"),
+    ],
+    ids=["an anchor", "a last comma", "a last comma and a comment", "a comma in a comment", "a line end of YAML alone"],
+)
+def test_an_entry_is_added_however_its_list_is_written(before: str, after: str) -> None:
+    edited = Text(before)
+    edited.append(("a",), "y")
+    assert edited.result() == after
+    assert yaml.safe_load(after)["a"] == ["x", "y"]
+
+
+def test_a_key_is_added_to_a_map_with_an_anchor_and_to_one_with_a_last_comma() -> None:
+    edited = Text("a: &r\n  x: 1\nb: {x: 1,}\n")
+    for path in (("a",), ("b",), ("b",)):
+        edited.set_key(path, f"y{len(edited.edits)}", ["2"])
+    assert yaml.safe_load(edited.result()) == {"a": {"x": 1, "y0": 2}, "b": {"x": 1, "y1": 2, "y2": 2}}
+
+
+def test_an_alias_takes_no_entry_and_a_text_that_is_no_yaml_no_edit() -> None:
+    with pytest.raises(CannotPatchError, match="`a` is an alias"):
+        Text("b: &r [x]\na: *r\n").append(("a",), "y")
+    with pytest.raises(CannotPatchError, match="it is no YAML"):
+        Text("a: [x,, y]\n")

@@ -13,6 +13,7 @@ from kodo_pipeline.report import next_steps as module
 from kodo_pipeline.report.document import document
 
 from kodoctl.recall.filter.condition import literal, parse
+from kodoctl.text.escaping import printable
 from tests.samples.reports import ABOUT, EVIL, audited, busy, failure, late, made, quiet, tenant, wait
 
 
@@ -38,6 +39,15 @@ def test_commands_that_read_the_ledger_of_recalls_name_it(facts):
     assert reading
     assert all(one.endswith(" --ledger 'books/of recalls'") for one in reading)
     assert not [one for one in commands if "--ledger" in one and one not in reading]
+
+
+def test_what_was_never_stored_is_for_its_producers_to_send():
+    unstored: Any = {"kind": "producer", "proves": "loss", "text": "3 messages sent and stored nowhere"}
+    audit = audited(lost=3)
+    both = made(busy(audit={**audit, "reasons": [*audit["reasons"], unstored]}))["advice"][0]
+    assert both["why"].endswith(" Others never reached a topic: only their producers can send them again.")
+    only = made(busy(audit={**audited(), "verdict": "loss", "reasons": [unstored]}))["advice"][0]
+    assert only["why"] == "They never reached a topic: only their producers can send them again."
 
 
 def test_nothing_to_complain_of_is_no_empty_page():
@@ -128,8 +138,19 @@ def test_messages_that_a_limit_holds_back_for_long_are_to_be_decided_about():
         "kodoctl waiting list topologies/trade.yaml --topic orders --subscription billing --lane L1/blocking",
         "kodoctl plan topologies/trade.yaml",
     ]
+    full = [{**wait("L1", "blocking", 900, 10**9, 1), "topic": f"own-{number}"} for number in range(3)]
+    again = made(busy(waiting=[*full, *busy().waiting]))["advice"]
+    assert step in again, "lanes without a limit take no place of the few that are named"
     free = [one for one in with_tenants(tenant("anna", 9, 9, late(1, 1, 1))) if "a limit" in one["title"]]
     assert free == [], "blocked by its handler, not by a limit"
+
+
+def test_a_cause_that_looks_like_a_command_to_a_ci_job_is_quoted_so_that_it_can_be_copied():
+    """The page escapes such a command: in double quotes the condition would then be another one."""
+    facts = busy(failures=[failure("dead", "bank ::error::down", 1, "dead")], waiting=[wait(None, "dead", 1, 1, 1)])
+    (command, *_) = made(facts)["advice"][-1]["commands"]
+    assert printable(command) == command
+    assert "--where $'cause = " in command
 
 
 @pytest.mark.parametrize("reason", [EVIL, 'it\'s $HOME `id` "x" \\ !', "a" * 200, ""])
@@ -168,7 +189,9 @@ def test_no_kind_of_doubt_is_without_advice():
 
     from kodo_pipeline.audit import verdict
 
-    known = set(re.findall(r'_doubt\("([a-z ]+)"', inspect.getsource(verdict))) | {one.value for one in verdict._DOUBTS}
+    known = set(re.findall(r'_doubt\(\s*"([a-z ]+)"', inspect.getsource(verdict))) | {
+        one.value for one in verdict._DOUBTS
+    }
     assert known == set(KINDS)
 
 

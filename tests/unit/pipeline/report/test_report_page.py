@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 from kodo_pipeline.charts import charts
 from kodo_pipeline.report import report_charts as pictures
+from kodo_pipeline.report.document import document
 from kodo_pipeline.report.report_html import report_html
 from kodo_pipeline.report.report_words import headlines
 
-from tests.samples.reports import EVIL, audited, busy, failure, made, quiet, tenant
+from tests.samples.reports import ABOUT, EVIL, audited, busy, failure, made, quiet, tenant
 from tests.unit.render.drawings import drawing
 
 NOON = 1_767_268_500_000  # ms since the epoch, 11:55
@@ -167,6 +168,14 @@ def test_what_has_a_time_that_cannot_be_is_told_and_not_drawn(undrawn, text):
     nowhere = report_html(made(busy(points=[], future={"arrivals": 0, "done": 1, "failed": 0, "over_limit": 0})))
     assert "Nothing happened at a time that can be drawn." in nowhere
     assert "Not drawn: 1 action of workers with a time in the future." in nowhere
+
+
+def test_what_is_to_be_copied_is_never_cut(undrawn):
+    undrawn()
+    facts = busy(audit={**audited(lost=1), "sql": ["SELECT " + "x" * 9_000 + " END"]})
+    page = report_html(document(replace(ABOUT, ledger="s3a://bucket/" + "d" * 600 + "/books"), facts))
+    assert page.count("d" * 600 + "/books") > 3
+    assert "x END" in page
 
 
 def test_partitions_without_an_entry_are_one_row(undrawn):

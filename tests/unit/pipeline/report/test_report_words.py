@@ -17,14 +17,22 @@ def test_the_verdict_in_a_sentence():
     assert (kind, title) == ("good", "No message was lost")
     assert "2,790 of 2,790 entries of 2 partitions" in meaning
     assert words.verdict(made(busy(audit=audited(short=True))))[0] == "open"
-    of_producers = {**audited(), "verdict": "loss"}
-    assert words.verdict(made(busy(audit=of_producers)))[1] == "Messages were lost"
+    unstored: Any = {"kind": "producer", "proves": "loss", "text": "3 messages sent and stored nowhere"}
+    of_producers = {**audited(), "verdict": "loss", "reasons": [unstored]}
+    assert words.verdict(made(busy(audit=of_producers)))[1:] == (
+        "Messages were lost",
+        "Producers sent messages that no topic has.",
+    ), "they were not stored"
+    both = {**audited(lost=1), "reasons": [*audited(lost=1)["reasons"], unstored]}
+    assert words.verdict(made(busy(audit=both)))[2].endswith("Producers sent other messages that no topic has.")
 
 
 def test_what_waits():
     assert words.waiting(made()) == (
         "558 messages wait, most of them in L1 pending, the oldest for 52 min; 12 dead letters wait for a decision"
     )
+    even = [wait("L1", state, number, 4_000, 1) for state, number in (("ready", 4), ("pending", 3), ("blocking", 3))]
+    assert words.waiting(made(busy(waiting=even))) == "10 messages wait, 4 of them in L1 ready, the oldest for 4 s"
     assert words.waiting(made(quiet())) == "Nothing waits"
     aged = words.waiting(made(busy(waiting=[wait("L1", "ready", 1, 114_000, 1)])))
     assert aged == "1 message waits, the oldest for 1.9 min", "as its bar has it"

@@ -56,6 +56,7 @@ def lane(state, subscription="billing", level="L1", topic="orders", **counts):
 def test_a_rollup_without_windows_has_no_end() -> None:
     made = document(300_000, (0, 0, 0, 0), (), (), {"lanes": {}, "tenants": {}})
     assert (made["since"], made["until"], made["windows"]) == (0, 0, 0)
+    assert next(lines(made)).text == "0 windows of 5m", "and none of 1970"
 
 
 def told(lanes, tenants=(), late=None):

@@ -27,8 +27,10 @@ class Exported:
     """A collector of two topologies, with a clock of its own."""
 
     def __init__(self) -> None:
-        self.now = NOW
-        self.collector = PipelineCollector([SHOP, TRADE], ["done", "lost", "unproved"], 300.0, lambda: self.now)
+        self.now, self.seconds = NOW, 0.0
+        self.collector = PipelineCollector(
+            [SHOP, TRADE], ["done", "lost", "unproved"], 300.0, lambda: self.now, monotonic=lambda: self.seconds
+        )
         self.registry = CollectorRegistry()
         self.registry.register(self.collector)
 
@@ -90,14 +92,23 @@ def test_the_last_verdict_stays_while_runs_fail_and_readiness_says_why() -> None
 def test_a_run_without_progress_is_unhealthy_and_a_pause_is_not() -> None:
     exported = Exported()
     exported.collector.progress()
-    exported.now += 3_500_000
+    exported.seconds += 3_500
     assert exported.collector.health()[0] is True
-    exported.now += 200_000
+    exported.seconds += 200
     well, told = exported.collector.health()
     assert (well, "no progress for 3700 s" in str(told)) == (False, True)
     assert json.loads(json.dumps(told))["ok"] is False
     exported.collector.rest()
     assert exported.collector.health()[0] is True
+
+
+def test_a_clock_that_is_set_makes_no_run_unhealthy_and_hides_no_hang() -> None:
+    exported = Exported()
+    exported.collector.progress()
+    exported.now += 7_200_000
+    assert exported.collector.health()[0] is True
+    exported.now, exported.seconds = NOW, 3_700.0
+    assert exported.collector.health()[0] is False
 
 
 def _head(address: str, path: str) -> tuple[int, int]:

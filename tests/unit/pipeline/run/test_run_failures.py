@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from kodo_pipeline.ingest import job as ingest_job
 from kodo_pipeline.ingest.job import LandingResult
+from kodo_pipeline.landing.landing_commits import HISTORY, LandingCommit
 from kodo_pipeline.run import job as run_job
 from kodo_pipeline.run.job import RunRequest, RunResult, run_topology
 from kodo_pipeline.spark.spark_session import SparkSettings
@@ -19,6 +20,7 @@ from kodoctl.pulsar.connection.connection import Connection
 
 AUDIT: Any = {"verdict": "loss", "findings": [], "notes": []}
 ANYTHING: Any = SimpleNamespace(stage=lambda _: None, topics=lambda *_: None, batch=lambda _: None, version="4")
+JUDGED = [LandingCommit(HISTORY, 9, facts={"read_at": 5})]
 
 
 class EmptyLanding:
@@ -48,7 +50,7 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stages that find nothing at once."""
     monkeypatch.setattr(ingest_job, "present", lambda _: ([], []))
     monkeypatch.setattr(ingest_job, "ingest", lambda *_: [])
-    monkeypatch.setattr(run_job, "load_inputs", lambda *_: ANYTHING)
+    monkeypatch.setattr(run_job, "load_inputs", lambda *_: SimpleNamespace(snapshot=SimpleNamespace(commits=JUDGED)))
     monkeypatch.setattr(run_job, "judged_landing", _judged)
     monkeypatch.setattr(run_job, "gather_facts", lambda *_: "facts")
     monkeypatch.setattr(run_job, "HttpAdmin", lambda _: SimpleNamespace(close=lambda: None))
@@ -65,6 +67,7 @@ def test_a_run_has_the_verdict_the_facts_and_the_time_of_each_stage() -> None:
     found = _run()
     assert (found.audit["verdict"], found.audit["run"], found.facts, found.failure) == ("loss", "r1", "facts", None)
     assert list(found.seconds) == ["ingest", "rollup", "audit", "report"]
+    assert found.audit["read_at"] == 5, "of what was judged, whatever landed since"
     assert found.took > 0
     assert list(_run(report=False).seconds) == ["ingest", "rollup", "audit"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from kodo_pipeline.recommend.yaml_patch import CannotPatchError, apply_diff, unified_diff
@@ -15,10 +16,13 @@ from kodo_pipeline.simulate.comparison import (
     slots_of,
     times_by_state,
 )
+from kodo_pipeline.simulate.job import Side, changed_subscriptions
 from kodo_pipeline.simulate.outage_request import OutageRequest
 from kodo_pipeline.simulate.simulation_text import lines
 
 from kodoctl.errors import UsageError
+from kodoctl.topology.lint.linter import check_set
+from kodoctl.topology.load import source_of
 from kodoctl.topology.model.topology import GroundTopic
 
 
@@ -60,6 +64,26 @@ def test_slots_are_the_files_or_those_that_were_asked_for():
     adaptive = ground(concurrency="adaptive").subscriptions["billing"]
     with pytest.raises(UsageError, match=r"orders / billing.*--slots"):
         slots_of(adaptive, None, None, "orders / billing")
+
+
+def test_an_exclusive_subscription_has_one_worker():
+    spec = ground(concurrency=4, expected_workers=3, type="exclusive").subscriptions["billing"]
+    assert (slots_of(spec, None, 8, ""), slots_of(spec, 1, 8, "")) == (4, 1)
+
+
+def side(text):
+    (found,), _ = check_set([source_of(text.encode(), "trade.yaml")], None)
+    return Side(text, "trade.yaml", found)
+
+
+def test_subscriptions_that_the_candidate_lacks_are_told():
+    head = "version: 1\nname: trade\ntenant: kodo\nnamespace: trade\ntopics:\n  orders:\n    subscriptions: "
+    today = side(head + "{billing: {concurrency: 1}, stock: {}}\n  payments:\n    subscriptions: {ledger: {}}\n")
+    then = side(head + "{billing: {concurrency: 4}}\n")
+    assert changed_subscriptions(today, then) == (
+        [("orders", "billing")],
+        ["orders / stock is not in the candidate", "payments is not in the candidate"],
+    )
 
 
 def test_only_what_a_file_goes_by_is_asked_of_messages():
@@ -192,6 +216,8 @@ def test_one_file_in_an_outage_is_told_alone():
     waiting = [arrival(0, state="retrying", due_ms=None, hop=1, attempts={})]
     trial = Trial("orders", "billing", None, None, [arrival(0)], {"u1": {"ready": 20}}, waiting, outages)
     trial.check()
+    with pytest.raises(UsageError, match="orders / billing: it begins after 1m"):
+        replace(trial, outages=[OutageRequest(1, (), "ready", 8_000, 60_000)]).check()
     made = document([(trial, replayed(12_000, 8_000), None)], [])
     assert made["trials"][0]["outages"][1] == {
         "tenants": 1, "state": "ready", "duration_ms": 500, "begin_ms": 60_000, "length_ms": 90_000, "outcome": "done",

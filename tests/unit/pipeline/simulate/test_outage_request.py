@@ -60,6 +60,17 @@ def test_the_tenants_are_the_busiest_or_those_named():
         OutageRequest(None, ("u1", "calm", "u2"), "ready", 1).tenants_of(ordered, "orders / billing")
 
 
+def test_an_outage_that_would_begin_after_everything_is_refused():
+    never = OutageRequest(1, (), "ready", 1, 300_000)
+    with pytest.raises(UsageError, match=r"orders / billing: it begins after 5m, .* arrived after 1m"):
+        never.check_begin(60_000, "orders / billing")
+    with pytest.raises(UsageError, match="K808"):
+        never.check_begin(300_000, "")
+    never.check_begin(300_001, "")
+    OutageRequest(1, (), "ready", 1, 300_000, 1).check_begin(60_000, "")  # messages may still wait then
+    OutageRequest(1, (), "ready", 1).check_begin(0, "")
+
+
 def test_an_outage_ends_after_its_length_or_with_the_last_arrival():
     assert OutageRequest(1, (), "ready", 1, 500, 2_000).asked(["u1"], 60.0)["until"] == 2.5
     assert OutageRequest(1, (), "ready", 1, 500).asked(["u1"], 60.0)["until"] == 60.0

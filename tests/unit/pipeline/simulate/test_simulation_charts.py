@@ -25,6 +25,14 @@ def test_each_tenant_has_its_waits_of_today_and_with_the_candidate():
     assert "stroke-dasharray" in drawn
 
 
+def test_two_subscriptions_never_have_one_file():
+    (trial,) = tried()["trials"]
+    places = (("a-b", "c"), ("a", "b-c"), ("a", "b-c-2"))
+    trials = [trial | {"topic": topic, "subscription": subscription} for topic, subscription in places]
+    names = [name for name, _ in for_chat(tried() | {"trials": trials})]
+    assert names == ["lab-a-b-c.png", "lab-a-b-c-2.png", "lab-a-b-c-2-2.png"]
+
+
 def test_without_a_candidate_a_tenant_has_one_line():
     (trial,) = tried()["trials"]
     trial["candidate"] = None

@@ -72,6 +72,8 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
         "splits": "0",
         "maxBytesPerTrigger": "lots",
         "publishTimeSkewMs": "-1",
+        "timeoutMs": str(2**31),
+        "rowsPerBatch": "9" * 30,
         "tokenFile": str(tmp_path / "none"),
     }
     with pytest.raises(UsageError) as caught:
@@ -90,6 +92,8 @@ def test_strange_names_are_known() -> None:
     assert unknown({"TOPIC": "x", "path": "", "colour": "red"}) == ["colour"]
     with pytest.raises(UsageError, match="no such option: colour"):
         read_options(GOOD | {"colour": "red"}, 1)
+    with pytest.raises(UsageError, match=r"(?s)no such option: topc.*name `topic`.*adminUrl"):
+        read_options({"topc": "a/b/c"}, 1)
 
 
 def test_secrets_go_to_tasks_by_the_name_of_their_place_and_come_back_whole(

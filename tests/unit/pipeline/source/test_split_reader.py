@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import socket
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+import pulsar
 import pytest
 from kodo_pipeline.source import split_reader
+from kodo_pipeline.source.coverage import COMPLETE, Coverage
 from kodo_pipeline.source.message_columns import Columns
+from kodo_pipeline.source.options import read_options
 from kodo_pipeline.source.split_reader import queue_size, runs
 from kodo_pipeline.source.splits import LedgerRange, Split
 
+from kodoctl.errors import ClusterError
+from kodoctl.pulsar.binary.client import BrokerClient
 from kodoctl.topology.units import LATEST
 
 Found = list[tuple[int, int, int, int]]
@@ -184,8 +193,119 @@ def test_a_reader_fetches_ahead_within_memory(size: int, entries: int, expected:
 def test_entries_that_did_not_come_are_explained_by_a_proof_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     split = Split("persistent://a/b/c", 0, (LedgerRange(3, 0, 4, 10),))
     looked: list[Any] = []
-    monkeypatch.setattr(split_reader, "_stats", lambda *_: None)
-    monkeypatch.setattr(split_reader, "without_message", lambda *those: looked.append(those))
+    stats: list[Any] = [None, {"lastConfirmedEntry": "3:4", "ledgers": [{"ledgerId": 3, "entries": 5}]}]
+    monkeypatch.setattr(split_reader, "_stats", lambda *_: stats.pop(0))
+    monkeypatch.setattr(split_reader._Missing, "_look_again", lambda *those: looked.append(those))
     unused: Any = None
+    assert not split_reader._Missing(split).explained(split, unused, unused), "the cluster does not answer"
     assert not split_reader._Missing(split).explained(split, unused, unused)
     assert len(looked) == 1
+
+
+class Whole(NamedTuple):
+    """A message in one piece, or (`first`: entry of the first chunk) in chunks."""
+
+    first: int | None = None
+
+    def message_id(self) -> Whole:
+        return self
+
+    def publish_timestamp(self) -> int:
+        return 9
+
+    def serialize(self) -> bytes:
+        chunk = bytes([8, 3, 16, self.first or 0])
+        return bytes([8, 3, 16, 7, 24, 0]) + (b"" if self.first is None else bytes([58, len(chunk), *chunk]))
+
+
+def test_chunks_between_which_another_message_came_are_no_rows_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They had been a gap before their message came: each ingest ended with K574, because they were counted twice."""
+    split = Split("persistent://a/b/c", 0, (LedgerRange(3, 0, 8, 90),))
+    options = read_options({"topic": "a/b/c", "adminUrl": "http://h:1", "serviceUrl": "pulsar://h:2"}, 1)
+    coverage, missing = Coverage(split), split_reader._Missing(split)
+    unused: Any = None
+    stats = {"lastConfirmedEntry": "3:8", "ledgers": [{"ledgerId": 3, "entries": 9}]}
+    monkeypatch.setattr(split_reader, "_stats", lambda *_: stats)
+    monkeypatch.setattr(split_reader._Missing, "_look_again", lambda *_: True)
+    for entry, first in ((0, None), (4, None), (5, 3), (6, None)):  # 1 and 2 are damaged, 3 and 5 one message
+        coverage.entry(3, entry)
+        missing.met((3, entry), Whole(first))
+    assert missing.explained(split, options, unused)
+    (rows,) = split_reader._without_message(split, options, coverage, missing)
+    assert rows.column("entry").to_pylist() == [1, 2, 7, 8]
+    assert (coverage.seen, coverage.empty, coverage.state, coverage.full) == (4, 5, COMPLETE, True)
+
+
+class Again:
+    """A second reading, of the entries of ledger 3, after which nothing comes. In place of BrokerClient."""
+
+    def __init__(self, *entries: int) -> None:
+        self._left = list(entries)
+
+    @contextmanager
+    def reader(self, *_: object, **__: object) -> Iterator[Again]:
+        yield self
+
+    def next(self, _: float) -> Again:
+        if not self._left:
+            raise pulsar.Timeout
+        return self
+
+    def message_id(self) -> pulsar.MessageId:
+        return pulsar.MessageId(0, 3, self._left.pop(0), -1)
+
+
+@pytest.mark.parametrize(("again", "explained"), [((0, 4), True), ((), False), ((0, 1), None), ((0,), None)])
+def test_a_broker_that_pauses_in_one_of_two_readings_leaves_no_hole(
+    monkeypatch: pytest.MonkeyPatch, again: tuple[int, ...], explained: bool | None
+) -> None:
+    """With --accept-holes, stored messages were stepped over because the broker was slow when they were read first."""
+    split = Split("persistent://a/b/c", 0, (LedgerRange(3, 0, 4, 10),))
+    stats = {"lastConfirmedEntry": "3:4", "ledgers": [{"ledgerId": 3, "entries": 5}]}
+    monkeypatch.setattr(split_reader, "_stats", lambda *_: stats)
+    missing, unused, broker = split_reader._Missing(split), cast("Any", None), cast("Any", Again(*again))
+    for entry in (0, 4):
+        missing.met((3, entry), Whole())
+    if explained is not None:
+        assert missing.explained(split, unused, broker) is explained
+        return
+    with pytest.raises(ClusterError, match=r"the entry 3:[14] came in one of two readings") as found:
+        missing.explained(split, unused, broker)
+    assert [one.code for one in found.value.diagnostics] == ["K561"]
+
+
+@contextmanager
+def _silent_broker() -> Iterator[str]:
+    """Address of a broker that greets clients, and answers nothing else."""
+    greeting = bytes([8, 3, 0x1A, 5, 0x0A, 1, 0x78, 0x10, 0x13])
+
+    def greet(client: socket.socket) -> None:
+        with client, suppress(OSError):
+            client.recv(4096)
+            client.sendall((len(greeting) + 4).to_bytes(4) + len(greeting).to_bytes(4) + greeting)
+            while client.recv(4096):
+                pass
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=greet, args=(listener.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"pulsar://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_broker_that_opens_no_reader_leaves_no_hole(strict: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was taken for one, K574, and where holes are accepted nothing of the partition was ever read."""
+    monkeypatch.setattr(split_reader, "_stats", lambda *_: None)
+    split = Split("persistent://a/b/c", 0, (LedgerRange(3, 0, 8, 90),))
+    with _silent_broker() as url:
+        options = read_options({"topic": "a/b/c", "adminUrl": "http://h:1", "serviceUrl": url}, 1)
+        quiet = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
+        client = BrokerClient(options.connection)
+        client._client = pulsar.Client(url, operation_timeout_seconds=1, logger=quiet)
+        with pytest.raises(ClusterError, match=r"K561.*persistent://a/b/c-partition-0: Pulsar error: TimeOut"):
+            list(split_reader.read_split(split, replace(options, strict=strict), client))

@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from kodo_pipeline.ingest.event_source import EventStream
+from kodo_pipeline.ingest.event_stream import EventStream
 from kodo_pipeline.ingest.events import TopicRole
-from kodo_pipeline.source import partition_stats
 from kodo_pipeline.source.data_source import PulsarStream
 from kodo_pipeline.source.options import Options
 from kodo_pipeline.source.partition_stats import PartitionMetadata
@@ -46,7 +45,7 @@ def options(url: str, *, strict: bool = True) -> Options:
 
 
 def stream(url: str, *, strict: bool = True, looks: dict[str, PartitionMetadata] | None = None) -> EventStream:
-    return EventStream(options(url, strict=strict), ROLES, "r3", partition_stats.to_text(looks or {}), {})
+    return EventStream(options(url, strict=strict), ROLES, "r3", {}, looks or {})
 
 
 def planned(made: PulsarStream, start: dict[str, str]) -> tuple[dict[str, str], list[tuple[str, int]]]:
@@ -128,8 +127,3 @@ def test_a_batch_that_is_read_again_without_a_topic_of_it_says_so_where_the_file
         with pytest.raises(ClusterError, match="it is not there any more"):
             made.partitions({}, {PART: "7:2:3", gone: "7:3:4"})
         assert not list(made.read(made.partitions({}, {left: "7:3:4"})[0])), "nothing is read, and nothing fails"
-
-
-def test_what_is_known_of_partitions_is_carried_as_text() -> None:
-    known = {PART: PartitionMetadata(MADE, 3), "other": PartitionMetadata()}
-    assert partition_stats.of_text(partition_stats.to_text(known)) == {PART: PartitionMetadata(MADE, 3)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from contextlib import suppress
 from datetime import date
@@ -236,6 +237,27 @@ def test_a_store_is_asked_as_a_folder_is(tmp_path: Path, monkeypatch: pytest.Mon
                 store.opened().delete_file(f"{BUCKET}/{gone}")
             with pytest.raises(KodoctlError, match=r"K573.*\.parquet is gone"):
                 _rows(database, "SELECT count(size) FROM events")
+
+
+def test_a_time_that_python_lacks_is_told() -> None:
+    """Nanoseconds, which only pandas has; the extra `sql` does not include it."""
+    program = (
+        "import sys, importlib.abc\n"
+        "class Without(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'pandas': raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Without())\n"
+        "import pyarrow as pa; from kodo_pipeline.sql import landing_database\n"
+        "reader = pa.table({'a': pa.array([1], pa.timestamp('ns'))}).to_reader(); list(landing_database._rows(reader))"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert "UsageError: K813" in ended.stderr
+
+
+def test_maps_are_dictionaries_wherever_they_are(landing: Landing) -> None:
+    with open_database(landing) as database:
+        nested = "SELECT [MAP {'a': 1}, NULL], {'m': MAP {'b': NULL}}, MAP {[1]: MAP {'a': 1}}, NULL::MAP(int, int)"
+        assert _rows(database, nested) == [([{"a": 1}, None], {"m": {"b": None}}, [([1], [("a", 1)])], None)]
 
 
 def test_times_are_in_utc_and_an_interrupt_without_a_statement_does_nothing(landing: Landing) -> None:

@@ -5,10 +5,17 @@ from __future__ import annotations
 import math
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from kodo_pipeline.sql.query_text import csv_line, text_lines, to_json, unique_names
+
+
+class Interval(NamedTuple):
+    """As Arrow has intervals."""
+
+    months: int
+    days: int
 
 
 def test_a_narrow_answer_is_a_table_with_numbers_to_the_right() -> None:
@@ -38,7 +45,8 @@ def test_a_wide_answer_has_one_column_a_line_and_loses_nothing() -> None:
     ("value", "found"),
     [(None, None), (True, True), (7, 7), ("x", "x"), (1.5, 1.5), (math.nan, "nan"), (Decimal(10), 10), (Decimal("1.5"), 1.5),
      (datetime(2026, 1, 1, 10, tzinfo=UTC), "2026-01-01T10:00:00Z"), (date(2026, 1, 1), "2026-01-01"), (time(10), "10:00:00"),
-     (b"ab", "ab"), (b"\xff\x00", "\\xff00"), ({1: b"a"}, {"1": "a"}), ([Decimal(1)], [1]), (range(2), "range(0, 2)")],
+     (b"ab", "ab"), (b"\xff\x00", "\\xff00"), ({1: b"a"}, {"1": "a"}), ([Decimal(1)], [1]), (range(2), "range(0, 2)"),
+     ([([1], b"a")], [[[1], "a"]]), ({b"k": 1, b"\xff": 2}, {"k": 1, "\\xff": 2}), (Interval(1, 2), "Interval(months=1, days=2)")],
 )  # fmt: skip
 def test_values_of_all_kinds_are_json(value: Any, found: Any) -> None:
     assert to_json(value) == found

@@ -37,8 +37,9 @@ def fill(landing: Landing, most: int = 4, begin: int = 0, **columns: Any) -> Non
         ]  # fmt: skip
         rows.append({**rows[0], "size": 0, "payload": None})
         rows.append({**rows[0], "state": "audit", "tenant": None, "payload": b"a record"})
-        found = landing.write_rows(EVENTS, f"{number:09d}-r", rows)
-        covered = landing.write_rows(COVERAGE, f"{number:09d}-r", [{"split_id": "s", "rows": 6, "batch": number}])
+        name = f"{number:09d}-{columns.get('ingest_run', 'r')}"
+        found = landing.write_rows(EVENTS, name, rows)
+        covered = landing.write_rows(COVERAGE, name, [{"split_id": "s", "rows": 6, "batch": number}])
         landing.commit(LandingCommit("r", 1, number, {EVENTS.name: found, COVERAGE.name: covered}))
 
 
@@ -189,6 +190,15 @@ def test_payloads_expire_by_whole_days_and_whoever_sent_them_does_not_choose(lan
     fill(landing, 4, 3, publish_ts=DAY)
     assert maintain(MaintenanceRequest(landing, "m3", policies=policies)).expired == 2, "what landed late, too"
     assert maintain(MaintenanceRequest(landing, "m4", policies={"carts": PayloadPolicy(86_400_000)})).expired == 6
+
+
+def test_a_clock_that_is_ahead_of_the_landing_keeps_no_payload_for_longer(landing: Landing) -> None:
+    now = datetime.now(UTC)
+    run = f"{now - timedelta(days=10):%Y%m%d-%H%M%S}-ab"
+    fill(landing, 1, publish_ts=now - timedelta(days=5), ingest_run=run)  # landed five days before it was published
+    policies = {"orders": PayloadPolicy(7 * 86_400_000)}
+    assert maintain(MaintenanceRequest(landing, "m1", policies=policies)).expired == 2
+    assert maintain(MaintenanceRequest(landing, "m2", policies=policies)).expired == 0
 
 
 def test_what_landed_before_payloads_land_no_more_goes_as_well(landing: Landing) -> None:

@@ -55,6 +55,30 @@ def test_a_plan_is_booked_once_with_author_and_reason(tmp_path: Path, landing: L
     assert found.notes[0].startswith(f"1 message written off by {getpass.getuser()} on ")
 
 
+def test_a_plan_is_booked_once_even_when_its_commit_is_merged(
+    tmp_path: Path, landing: Landing, plan: WriteOffPlan
+) -> None:
+    confirmed = ("--hash", plan.document()["hash"], "--format", "json")
+    assert json.loads(apply(tmp_path, *confirmed).out)["booked"] == 1
+    later = anew(landing)
+    for number in range(1, 20):
+        later.commit(batch(later, number))
+    assert "write-off-w1" not in [one.run for one in later.commits()]
+    again = apply(tmp_path, *confirmed)
+    assert (again.code, json.loads(again.out)["booked"]) == (0, 0), again.text
+    assert len(stored(anew(landing), WRITE_OFFS.name)) == 1
+
+
+def test_a_topic_that_the_file_has_not_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "trade.yaml"
+    file.write_text("version: 1\nname: trade\ntenant: t\nnamespace: n\ntopics: {orders: {}}\n", encoding="utf-8")
+    named = ("--topic", "ordres", "--reason", "why", "--landing", str(tmp_path))
+    found = run_main("pipeline", "write-off", "plan", str(file), *named, "--admin-url", "http://127.0.0.1:1")
+    assert (found.code, "K828" in found.err, "--topic ordres: the file has" in found.err) == (64, True, True), (
+        found.text
+    )
+
+
 def test_nothing_is_booked_that_nobody_confirmed(tmp_path: Path, landing: Landing, plan: WriteOffPlan) -> None:
     for code, words, more in ((64, "--hash", ()), (4, "not the plan's hash", ("--hash", "other"))):
         found = apply(tmp_path, *more)
