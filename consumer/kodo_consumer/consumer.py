@@ -223,8 +223,10 @@ class Consumer:
 
         The function returns None if all are done, else an outcome for each: a list as long as the batch, or a mapping
         by message. None, True, and no entry in a mapping mean done, an exception means the same as raised for one
-        message. If it raises, that counts for all; after a wrong result all have failed. Limits, turns and attempts
-        count per message. Raises UsageError with all reasons why the function cannot run, and if the consumer runs.
+        message. If it raises, that counts for all, except Repeat and InvalidPayloadError: it is called again with
+        parts of the list, until these end one message each. After a wrong result all have failed. Limits, turns and
+        attempts count per message. Raises UsageError with all reasons why the function cannot run, and if the consumer
+        runs.
         """
 
         def take(function: BatchH) -> BatchH:

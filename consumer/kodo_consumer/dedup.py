@@ -91,8 +91,8 @@ def once(session: Any, subscription: str, identity: str, effect: str | None = No
 
     `effect`: name by which a repeat is recognised; None: `identity`, which is recorded in any case. Raises Repeat if
     the message was done before; the transaction is then rolled back. Raises Unavailable if the database does not
-    answer, is busy, lacks the table, is neither SQLite nor PostgreSQL, or would keep the row when the transaction is
-    rolled back; UsageError if `session` is none of SQLAlchemy.
+    answer, is busy, lacks the table or a right, is neither SQLite nor PostgreSQL, or would keep the row when the
+    transaction is rolled back; UsageError if `session` is none of SQLAlchemy. Other errors of SQLAlchemy pass.
     """
 
     def remember(sync: Any) -> Literal[True]:
@@ -117,7 +117,7 @@ def forget(session: Any, older_than: timedelta) -> Any:
     """Deletes the rows of `once` that are older than `older_than`, of all subscriptions, in the session's transaction,
     which the caller commits, and returns their number (an awaitable with an async session). No other code deletes these
     rows: only you know after which time no repeat of a message can come, of a recalled dead letter for example. Raises
-    Unavailable if the database does not answer, is busy or lacks the table; UsageError as `once`.
+    Unavailable if the database does not answer, is busy, or lacks the table or a right; UsageError as `once`.
     """
 
     def delete_old(sync: Any) -> int:
@@ -152,9 +152,10 @@ def advance(
     (an awaitable with an async session).
 
     `table`: a Table or a mapped class; `where`: the key of the row, by column names; `values`: new values, which may be
-    SQL expressions; `column`: the column of the version. Raises Repeat if the row has a later version: this or another
-    change was made before. Raises Retry if the row is missing or has an earlier version: an earlier change is still to
-    come. Raises Unavailable and UsageError as `once`, but for any database. Repeat and Retry roll the transaction back.
+    SQL expressions; `column`: the column of the version, a whole number. Raises Repeat if the row has a later version:
+    this or another change was made before. Raises Retry if the row is missing, has an earlier version (an earlier
+    change is still to come), or came to this version only while it was looked for. Raises Unavailable and UsageError as
+    `once`, but for any database. Repeat and Retry roll the transaction back.
     """
 
     def change(sync: Any) -> Literal[True]:
@@ -174,6 +175,8 @@ def advance(
             raise Retry(why=f"its {target.name} is not there yet")
         if at < version:
             raise Retry(why=f"made for version {version} of its {target.name}, which is at {at}")
+        if at == version:  # another transaction committed the earlier change between the two statements
+            raise Retry(why=f"made for version {version} of its {target.name}, which has come to it just now")
         raise Repeat(f"{target.name} is at version {at}, past {version}")
 
     return _run(session, change)
@@ -186,7 +189,8 @@ def issue_token(session: Async, token: str | None = ...) -> AsyncWork[str]: ...
 def issue_token(session: Any, token: str | None = None) -> Any:
     """Stores a one-time token (random if `token` is None or empty) in the session's transaction, and returns the token
     (an awaitable with an async session). Send it with a message after the commit. Raises SQLAlchemy's IntegrityError if
-    the token is stored already, and Unavailable and UsageError as `once`, but for any database.
+    the token is stored already, its CompileError for a database other than SQLite and PostgreSQL, and Unavailable and
+    UsageError otherwise as `once`.
     """
     issued = token or secrets.token_urlsafe(16)
 

@@ -1,8 +1,9 @@
 """Errors that Consumer, Producer and Outbox raise, for an application to catch.
 
 `KodoctlError` is the base of all; its `diagnostics` are all findings, each with its code. `UsageError`: a call or a
-setting is not valid. `ClusterError`: the cluster does not answer, or lacks an object. `InvalidFileError`: a file is not
-valid. `RefusedError` and `LockedError`: nothing was done. `SendManyError`: some messages of one call were not sent.
+setting is not valid. `ClusterError`: the cluster does not answer, refuses a request, or lacks an object, or a message
+has no receipt and may be stored nevertheless. `InvalidFileError`: a file is not valid. `RefusedError` and
+`LockedError`: nothing was done. `SendManyError`: some messages of one call were refused, or have no receipt.
 """
 
 from __future__ import annotations

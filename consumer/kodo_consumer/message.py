@@ -43,15 +43,18 @@ def json_value(data: bytes) -> Any:
 class Check(Protocol):
     """Reader of payloads that validates them by their declaration: kodo_consumer.core.payloads.codec.
 
-    All methods raise InvalidPayloadError; `json` and `value` also raise Unavailable if the schema version of an Avro
-    message cannot be read now. `schema`: schema version of the message, "" if it has none.
+    All methods raise InvalidPayloadError for a payload that does not fit; `json` and `value` also raise Unavailable if
+    the schema version of an Avro message cannot be read now. `schema`: schema version of the message, such as `L1:3`;
+    "" if it has none: the declared schema applies.
     """
 
     def __call__(self, value: Any) -> None:
-        """Validates a JSON value by the declared schema."""
+        """Validates a JSON value by the declared JSON schema; does nothing if there is none."""
 
     def json(self, data: bytes, schema: str = "") -> Any:
-        """Returns the payload as plain values: those of JSON, or of the Avro record."""
+        """Returns the payload, validated by the declared schema if there is one, as a value of JSON, or as the record
+        of an Avro topic.
+        """
 
     def value(self, data: bytes, schema: str = "") -> Any:
         """Returns the payload as an object of the type in the handler's annotation; without an annotation, or if it is
@@ -65,7 +68,7 @@ class Message(Generic[T]):
     `deferral`: token of a deferred message; None for others.
 
     With the annotation `Message[Order]` of a handler, `value` is an `Order`: a pydantic model, a dataclass, a
-    TypedDict.
+    TypedDict, or another type that pydantic can validate.
     """
 
     __slots__ = ("_check", "_delivery", "_headers", "_in_flight", "_lane", "_runs", "_value", "deferral", "tenant")
@@ -97,12 +100,12 @@ class Message(Generic[T]):
 
     @property
     def is_tombstone(self) -> bool:
-        """True if the message has no payload at all, which means that its key is gone."""
+        """True if the message has no payload at all, which means that its key is gone; False for an empty payload."""
         return self._delivery.payload is None
 
     def text(self) -> str:
         """The payload as UTF-8 text, "" for a tombstone. Raises InvalidPayloadError if it is not UTF-8: unless the
-        handler catches it, the message goes to the dead letters.
+        handler catches it, it counts as Dead.
         """
         try:
             return self.data.decode()
@@ -110,11 +113,11 @@ class Message(Generic[T]):
             raise InvalidPayloadError("payload is not UTF-8 text") from None
 
     def json(self) -> Any:
-        """The payload as plain values: JSON, validated by the declared schema if there is one, or the record of an Avro
-        topic.
+        """The payload as a value: of JSON, validated by the declared schema if there is one, or the record of an Avro
+        topic. Each call decodes it anew.
 
-        Raises InvalidPayloadError, also for a tombstone: unless the handler catches it, the message goes to the dead
-        letters. Raises Unavailable if the schema version of an Avro message cannot be read now.
+        Raises InvalidPayloadError if it cannot be read so, as with a tombstone: unless the handler catches it, it
+        counts as Dead. Raises Unavailable if the schema version of an Avro message cannot be read now.
         """
         if self._check is not None:
             return self._check.json(self.data, self._delivery.schema)
@@ -123,11 +126,11 @@ class Message(Generic[T]):
     @property
     def value(self) -> T:
         """The payload as an object of the annotated type, an `Order` for `Message[Order]`. Without an annotation, and
-        for `Message[bytes]` and `Message[str]`, it is of the type that the topology declares (JSON values, an Avro
-        record), and if it declares none bytes, or text for str. Decoded once.
+        for `Message[bytes]` and `Message[str]`: as `json` if the topology declares a schema; else bytes, or text for
+        `Message[str]`, empty for a tombstone. Decoded once: later accesses give the same object.
 
-        Raises InvalidPayloadError, also for a tombstone, unless the value is bytes or UTF-8 text: unless the handler
-        catches it, the message goes to the dead letters. Raises Unavailable as `json` does.
+        Raises InvalidPayloadError if the payload cannot be read so, as with a tombstone unless bytes or text are asked
+        for: unless the handler catches it, it counts as Dead. Raises Unavailable as `json` does.
         """
         try:
             return self._value
@@ -139,7 +142,7 @@ class Message(Generic[T]):
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """Properties that the producer set, without the platform's headers (`kodo-*`)."""
+        """Properties of the message, without those of the platform (`kodo-*`)."""
         return {name: value for name, value in self._delivery.properties.items() if not name.startswith(PREFIX)}
 
     @property
@@ -149,22 +152,20 @@ class Message(Generic[T]):
 
     @property
     def ordering_key(self) -> str:
-        """Key by which key_shared subscriptions order messages, in place of `key`; "" if the message has no such
-        key.
-        """
+        """Key by which the order of messages is kept, in place of `key`; "" if the message has no such key."""
         return self._delivery.ordering_key
 
     @property
     def id(self) -> str:
-        """Identity of the message, the same on every delivery and in every lane: the producer's id, or else the
-        position where the message was first stored.
+        """Identity of the message, the same on every delivery and in every lane: the sender's id (`kodo-id`), or else
+        the position where the message was first stored.
         """
         return message_identity(self._delivery, self._headers)
 
     @property
     def effect(self) -> str:
-        """Idempotency key of this handling for `once` and the store of the worker: `id`, and after `recall plan
-        --again` the recall id, too.
+        """Idempotency key of this handling for `once` and the store of the worker: `id`; for a letter that `recall plan
+        --again` sent back, the recall id as well.
         """
         return effect_key(self._delivery, self._headers)
 
@@ -173,12 +174,13 @@ class Message(Generic[T]):
     @overload
     def once(self, session: AsyncSession | AsyncConnection) -> AsyncWork[Literal[True]]: ...
     def once(self, session: Any) -> Any:
-        """Records in the handler's own transaction that this message is done: its effects and this record are committed
-        together, or neither is. Returns True: the handler does the work now. With an async session, returns an
-        awaitable.
+        """Records in the handler's own transaction that this message is done: the effects in it and this record are
+        committed together, or neither is. Returns True: the handler does the work now. With an async session, returns
+        an awaitable.
 
-        Raises Repeat if the message was done before for this subscription: the transaction is rolled back, and the
-        message is acknowledged. A dead letter that `recall plan --again` sends back is done once more for that recall.
+        Raises Repeat, after a rollback, if the message was done before for this subscription: let it pass, and the
+        message is acknowledged. A batch handler that lets it pass is called again with parts of the batch, so that it
+        ends this message alone. A dead letter that `recall plan --again` sends back is done once more for that recall.
         Raises Unavailable and UsageError as kodo_consumer.dedup.once does. The tables:
         kodo_consumer.dedup.create_tables.
         """
@@ -187,15 +189,18 @@ class Message(Generic[T]):
         return once(session, self._lane.subscription, self.id, self.effect)
 
     def postpone(self, until: datetime | timedelta | str, why: str = "") -> NoReturn:
-        """Ends the run by raising Postpone: the message is delivered again at the time `until` (with a time zone), or
-        after a timedelta or a text such as "30s", and no attempt counts; see Postpone for its limits. In a batch
-        handler this postpones the whole batch; return Postpone for single messages.
+        """Ends the run by raising Postpone: the handler gets the message again at the time `until` (with a time zone),
+        or after a timedelta or a text such as "30s", and no attempt counts; see Postpone for its limits, and for the
+        errors that wrong arguments raise instead. In a batch handler this postpones the whole batch; return Postpone
+        for single messages.
         """
         raise Postpone(until, why)
 
     @property
     def postponements(self) -> int:
-        """Number of times that handlers of this subscription postponed the message; 0: never."""
+        """Number of times that handlers of this subscription postponed the message; 0: never. A recall may begin it
+        anew, and on a lane that keeps an order a redelivery does.
+        """
         return self._headers.postponed
 
     @property
@@ -205,7 +210,7 @@ class Message(Generic[T]):
 
     @property
     def topic(self) -> str:
-        """Topic from which the worker received the message, without the number of a partition."""
+        """Full name of the topic from which the worker received the message, without the number of a partition."""
         return self._lane.topic
 
     @property
@@ -220,14 +225,18 @@ class Message(Generic[T]):
 
     @property
     def attempt(self) -> int:
-        """Number of this attempt: 1, and one more for each failure that RETRYING or a backup level has counted. Runs
-        before other waits (in place, in PENDING or BLOCKING, postponed) and before moves are not counted.
+        """Number of this attempt: 1, and one more for each attempt that RETRYING or a backup level has counted, most of
+        them failures. Runs before other waits (in place, in PENDING or BLOCKING, postponed) and before moves are not
+        counted. A recall begins anew; a redelivery forgets attempts after which the message waited in memory, as it
+        does on lanes that keep an order, and for short waits on a backup level.
         """
         return 1 + self._headers.retrying + self._headers.backup
 
     @property
     def reason(self) -> str | None:
-        """Reason of the last move or failure that gave one, with which the message travels; None: there was none."""
+        """Reason with which the message travels: of the last move that gave one, or of the last failure on a backup
+        level; None: there is none. Other failures after which it waited in memory leave it as it was.
+        """
         return self._headers.reason
 
     @property
@@ -242,7 +251,8 @@ class Message(Generic[T]):
 
     def defer(self, timeout: Timeout | None = None) -> Deferral:
         """Leaves this message open when the handler returns, and returns the token that ends it: `done()` or
-        `failed(error)`, from any thread or task. Further calls return the same token; their `timeout` has no effect.
+        `failed(error)`, from any thread or task. If the handler raises or times out, that ends the message instead.
+        Further calls return the same token, and ignore `timeout`.
 
         `timeout`: time from the handler's return after which the attempt counts as failed, as a timedelta or a text
         such as "10m"; None: `defer_timeout` of the settings. Raises UsageError where no token can end a message: in a

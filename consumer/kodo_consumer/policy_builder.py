@@ -52,8 +52,9 @@ def load(path: str, environment: str | None) -> LoadedTopology:
     """Returns one topology file in one environment (`base`: the file without overlay; None: allowed only if the file
     has no environments).
 
-    Raises InvalidFileError with all findings, and UsageError if the environment must be named or does not exist, if the
-    path cannot be read, or if it is a folder with several topology files or none.
+    Runs no lint rules. Raises InvalidFileError with all findings for a file that is not valid or cannot be read; and
+    UsageError if the environment must be named or does not exist, if the path does not exist or cannot be reached, or
+    if it is a folder that cannot be read, or that has several topology files or none.
     """
     files = read_files([path])
     if len(files) != 1:
@@ -67,10 +68,11 @@ def load(path: str, environment: str | None) -> LoadedTopology:
 
 
 def lint_warnings(topology: LoadedTopology) -> list[Diagnostic]:
-    """Returns the warnings of `kodoctl lint` for this environment. Raises InvalidFileError with all errors that no
-    comment allows.
+    """Returns the warnings of lint rules about this topology, in its environment, that no comment allows. Raises
+    InvalidFileError with all errors of these rules that no comment allows, if there are any.
 
-    Warnings of rules about several files are left out: one file does not show what the others declare.
+    Team rules do not judge. Warnings about comments that allow nothing are left out, and those about entries of
+    `produces` that no file declares (K302), because one file does not show what the others declare.
     """
     found = [finding for finding in check_loaded(topology) if finding.allowed_because is None]
     if errors := [finding for finding in found if finding.severity is Severity.ERROR]:
@@ -123,9 +125,10 @@ def choose_subscription(topology: LoadedTopology, topic: str | None, subscriptio
 
 
 def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy:
-    """Returns the policy of one subscription, with all its lanes: everything that its workers need but the `signer`,
-    which no file has. Raises UsageError for an unknown topic or subscription, and KodoctlError for a payload schema or
-    encrypted payloads that a worker cannot read.
+    """Returns the policy of one subscription as its file declares it, with all its lanes and without a `signer`, which
+    no file has. Raises UsageError for an unknown topic or subscription, and KodoctlError if a worker could not read the
+    payloads (their schema cannot be used or is not safe to read, or the namespace requires encryption), or if the
+    payload schema of a topic in `produces` cannot be used.
     """
     ground = ground_of(topology, topic)
     spec = ground.subscriptions.get(subscription)
@@ -196,11 +199,15 @@ def _send_target(
     topology: LoadedTopology, topic: str, level: Level, largest: Mapping[str, int], ttls: Mapping[str, int]
 ) -> SendTarget:
     """Send target of a level that takes messages. `largest`: bytes a message may have; `ttls`: ms after which messages
-    expire; both by full topic, for topics that have such a limit.
+    expire; both by full topic, for topics that have such a limit. The target has the limits of its own ground topic.
     """
     ground = ground_of(topology, topic)
     namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
-    full = TopicName(namespace, state_name(topic, level, "", State.READY)).full
+    ready = {
+        one: TopicName(namespace, state_name(topic, one, "", State.READY)).full
+        for one in defaults.active_levels(ground)
+    }
+    full = ready[level]
     return SendTarget(
         topic=full,
         schema=_payload_schema(topology, topic),
@@ -208,7 +215,7 @@ def _send_target(
         payload_type=_payload_type(topology, topic),
         by_key=any(spec.type == "key_shared" for spec in ground.subscriptions.values()),
         ordered=any(spec.type != "shared" for spec in ground.subscriptions.values()),
-        largest=largest,
+        largest={name: largest[name] for name in ready.values() if name in largest},
         compression="" if ground.compression == "none" else ground.compression,
         dispatch=_dispatch(ground),
         fair_by=ground.fair_by,

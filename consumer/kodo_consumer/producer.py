@@ -32,7 +32,7 @@ from kodo_consumer.sending.numbered_publisher import RECEIPT_TIMEOUT
 from kodo_consumer.sending.pending_messages import OnStored, UnclaimedReceipts, not_stored
 from kodo_consumer.sending.route_reload import GroundLevels, level_reloader
 from kodo_consumer.sending.send_hooks import Draft, FailedHook, Moment, PublishHook, SendHook, SendHooks, SentHook
-from kodoctl.errors import UsageError, error
+from kodoctl.errors import ClusterError, UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.tracing.setup import Wanted
@@ -48,18 +48,20 @@ _DEFAULTS = Settings()
 
 
 class Producer:
-    """Sends messages, each with an identity (`kodo-id`), and awaits receipts. Thread-safe, within one process.
+    """Sends messages to one level of a ground topic, each with an identity (`kodo-id`), and awaits receipts.
+    Thread-safe, within one process. `topic`: full name of the level's topic.
 
     Messages are numbered (`kodo-seq`, see kodoctl.protocol.sequence_numbers), so that a loss shows; after each minute
-    with messages, and at the end, a mark without payload has the last number. `numbered` false: no numbers and no
-    marks, for topics with other readers who do not expect messages without payload.
+    with messages, and at the end, a mark without payload has the last number of each partition. `numbered` false: no
+    numbers and no marks, for topics with other readers who do not expect messages without payload.
 
-    It refuses before sending anything that the topology does not allow, such as a payload that breaks the schema, a
-    missing required property, a property that is not declared (if any are declared), more bytes than the topic allows.
+    A message that breaks the rules of `form` is refused before it is sent: a payload against the schema, a missing
+    required property, a property that is not declared (if any are), or more bytes than the topic allows, for example.
+    `form` None: no such rules.
 
-    `routes`: a message is sent to another level if the routes of all subscriptions agree on it, or if it is the
-    exclusive level of its tenant; else workers route it. The other level's topic is opened with the first such message.
-    `reload` and `watch` read the routes again.
+    `routes`: a message goes to another level if the routes of all subscriptions choose the same one, or if exclusive
+    levels send its tenant there; else it stays, and workers route it. The topic of another level is opened with the
+    first message for it. Producers made by `load` read the routes again with `reload` and `watch`.
     """
 
     def __init__(
@@ -94,7 +96,7 @@ class Producer:
         **place: Unpack[ConnectionOptions],
     ) -> Producer:
         """Returns a connected producer for a level of a ground topic. `topic` None: the file's only one. Raises
-        KodoctlError, also for a draining level, and if no broker answers.
+        KodoctlError, also for a draining level, and if no broker answers. Lint rules do not judge the file.
 
         Environment and connection are found as by Consumer.load. `reload` and `watch` read the file again; without a
         call of them a changed file has no effect.
@@ -129,10 +131,11 @@ class Producer:
         encoded: bool = False,
         reloader_of: Callable[[LevelSenders], FileReloader[LoadedTopology]] | None = None,
     ) -> Producer:
-        """Returns a connected producer for a send target. `siblings`: returns the send target of another level of its
-        ground topic; None: the producer follows no routes, and `reload` and `watch` do nothing. `encoded`: payloads are
-        bytes that the target's rules have encoded. `reloader_of`: makes the reader of the topology file for `reload`
-        and `watch`; None: there is no file. Raises KodoctlError, also if no broker answers.
+        """Returns a connected producer for a send target. `settings`: its signing keys, `native` and `traces` count.
+        `siblings`: returns the send target of another level of its ground topic; None: the producer follows no routes,
+        and `reload` and `watch` do nothing. `encoded`: payloads are bytes (or None) that the target's rules have
+        encoded, and are not checked again. `reloader_of`: makes the reader of the topology file for `reload` and
+        `watch`; None: there is no file. Raises KodoctlError, also if no broker answers.
         """
         enable_loggers()
         routes, signer, native = None, settings.signing_keys, settings.native
@@ -150,21 +153,24 @@ class Producer:
         return _make_or_close(broker, lambda: cls(send_target.topic, broker, routes=routes, **options))
 
     def reload(self) -> None:
-        """Reads the topology file again, as Consumer.reload does. Other routes apply from the next message on. A change
-        that needs a new producer, or a fault of the file, is logged, and nothing changes. Does nothing for a producer
-        without a file. Raises UsageError if closed.
+        """Reads the topology file again, even if it did not change. Other routes apply from the next message on. A
+        change that needs a new producer, or a fault of the file, also an error of lint rules, is logged, and nothing
+        changes. Does nothing if the file cannot be read, and for a producer without a file. Raises UsageError after
+        `close`, and in a forked process.
         """
         if self._use.check("reload") and self._routes is not None:
             self._routes.reload()
 
     def watch(self) -> None:
-        """Reads the topology file again whenever it changes, on a thread of its own, until `close`. See `reload`."""
+        """Reads the topology file again whenever it changes, as `reload` does, on a thread of its own until `close`; a
+        change since `load` counts. If the watch fails, that is logged, and it ends. Raises as `reload`.
+        """
         if self._use.check("watch") and self._routes is not None:
             self._routes.watch()
 
     def follow_routes(self, table: DispatchTable | None) -> None:
-        """Replaces the routes, from the next message on; None: no routes. Does nothing for a producer that was made
-        without `routes`.
+        """Replaces the routes, from the next message on; None: no routes, and each message stays on its level. Does
+        nothing for a producer that was made without `routes`. A reload that adopts a file replaces them again.
         """
         if self._routes is not None:
             self._routes.follow(table)
@@ -192,21 +198,22 @@ class Producer:
     def interceptor(self, moment: Moment, /) -> Callable[[Any], Any]:
         """Adds a hook, given as a decorator: before a message is checked ("send"), after that, before it is published
         ("publish"), when its receipt has come ("sent"), or when it was published and has none ("failed"; a message that
-        is refused before has no such call). Hooks of a moment are called in the order in which they were added. Raises
-        UsageError for another moment, and for a hook that cannot be called so.
+        is refused before has no such call). Hooks of a moment are called in the order in which they were added. The
+        decorator raises UsageError for another moment, for a hook that cannot be called so, and for an async one
+        unless it is for "send".
 
         send: `hook(draft)` gets the Draft before it is checked, in the thread or task of the caller. Only `send_async`
         takes async hooks; the other calls raise UsageError for one. A hook may change payload and options, or return
         another Draft; None: the draft goes on as it is. To send nothing, raise Veto with a reason: the caller gets
-        UsageError (K734). Other exceptions of a hook reach the caller, and nothing is sent.
+        UsageError (K734). Other exceptions of a hook reach the caller, and the message is not sent.
 
-        publish: `hook(message)` gets the CheckedMessage, whose identity and topic are known; it may add properties, and
-        raise as above. It may return a function, which is called once with the outcome: Confirmed, Unconfirmed,
-        Rejected, or the exception that kept the message from being published. Spans are such a hook.
+        publish: `hook(message)` gets the CheckedMessage, whose identity and topic are known, in the same thread; it may
+        add properties, and raise as above. It may return a function, which is called once with the outcome: Confirmed,
+        Unconfirmed, Rejected, or the exception that kept the message from being published. Spans are such a hook.
 
-        sent: `hook(sent)` gets a SentMessage; failed: `hook(sent, error)` also the error that the caller gets. Both,
-        and the functions of "publish", are called on a thread that delivers receipts, so they must be quick; their
-        exceptions are logged.
+        sent: `hook(sent)` gets a SentMessage; failed: `hook(sent, error)` also the ClusterError that `send` raises.
+        Both, and the functions of "publish", must be quick: they are called on a thread that delivers receipts, or, for
+        a failure, on that of the caller or of `close`. Their exceptions are logged, of one hook once in 10 s at most.
         """
 
         def take(hook: Any) -> Any:
@@ -221,10 +228,11 @@ class Producer:
         topic. `options`: key, ordering_key, properties, event_time, delay, deliver_at and id, as SendOptions explains
         them.
 
-        Raises UsageError for anything that the topology does not allow, after `close`, and on a thread that delivers
-        receipts; ClusterError if the broker refuses the message, or if there is no room, or no receipt, within 90 s
-        each. Without a receipt the message may be stored nevertheless; to be sure, send it again with the same `id`.
-        The topic may have it twice then.
+        Raises UsageError for anything that the topology does not allow, for an unknown option, for a veto of a hook,
+        after `close`, in a forked process, and on a thread that delivers receipts of this producer; ClusterError if the
+        broker refuses the message, if another level cannot be opened for it, or if there is no room, or no receipt,
+        within 90 s each. Without a receipt the message may be stored nevertheless; to be sure, send it again with the
+        same `id`. The topic may have it twice then.
         """
         with self._readable:
             self._check_waiting("send")
@@ -244,8 +252,9 @@ class Producer:
             return posted.name
 
     async def send_async(self, payload: Any, **options: Unpack[SendOptions]) -> str:
-        """Sends as `send` does, from a task of an event loop. The loop runs other tasks while this one waits for room
-        and for the receipt. Raises as `send`. If the task is cancelled, the message may be stored nevertheless.
+        """Sends as `send` does, from a task of an event loop, and awaits async hooks. The loop runs other tasks while
+        this one waits for room, for the receipt, and for another level to open. Raises as `send`. If the task is
+        cancelled, the message may be stored nevertheless.
         """
         with self._readable:
             self._use.check("send_async")
@@ -276,11 +285,14 @@ class Producer:
             return posted.name
 
     def post(self, payload: Any, on_receipt: OnStored | None = None, **options: Unpack[SendOptions]) -> str:
-        """Sends a message and returns its identity without waiting for the receipt, with which `on_receipt` is called
-        on another thread, also with a failure (by `close` on the caller's); without `on_receipt`, `flush` and `close`
-        raise if it failed. While 20,000 messages (or a partition's part) have no receipt, it blocks until some come
-        (see `backpressure`). `options`: as of `send`. Raises UsageError for anything that the topology does not allow,
-        and ClusterError if there is no room within 90 s: the message was not sent then.
+        """Sends a message and returns its identity without waiting for the receipt. `on_receipt` is called once with
+        the receipt, or with a failure, on another thread (by `close`, on the thread that closes); its exceptions are
+        logged. None: `flush` and `close` raise if the message failed. `options`: as of `send`.
+
+        While 20,000 messages of a level (or a partition's part of them) have no receipt, it blocks until some come (see
+        `backpressure`), except in a callback with a receipt of that level. Raises UsageError as `send` does, but not on
+        a thread that delivers receipts, and ClusterError if another level cannot be opened for the message, or if there
+        is no room within 90 s: the message was not sent then.
         """
         with self._readable:
             return self._post("post", payload, on_receipt or self._unclaimed.take, options).name
@@ -290,9 +302,12 @@ class Producer:
         the order of `messages`, which are read as they are sent. `options`: those of every message; options of a Draft
         replace them for its message.
 
-        Raises SendManyError if any message was refused or has no receipt; all others that were read are stored. An
-        exception of `messages` itself is raised when the messages before it have their receipts. Raises UsageError,
-        with nothing sent, if `messages` is one payload, or if `options` have an `id`.
+        Raises SendManyError if any message was refused or has no receipt; all others that were read are stored. It
+        reads no further after an error that others would have, too, such as of a cluster that takes no messages. An
+        exception of `messages` itself, or of a hook, is raised when the messages before it have their receipts, or is
+        the cause of a SendManyError if one of them failed. Raises UsageError, with nothing sent, if `messages` is a
+        text, bytes, a mapping, a model of pydantic, a Draft or no iterable, if `options` have an `id`, and for a wrong
+        use as `send` does.
         """
         with self._readable:
             self._check_waiting("send_many")
@@ -301,15 +316,16 @@ class Producer:
 
     @property
     def backpressure(self) -> Backpressure:
-        """How the messages of this producer wait for receipts and for room, now and since its start. Long waits are
-        logged, too, once in 10 s.
+        """How the messages of this producer, on all levels, wait for receipts and for room, now and since its start.
+        Waits for room of more than a second are logged, too, once in 10 s at most for each level.
         """
         return reduce(Backpressure.plus, (one.backpressure for one in self._senders))
 
     def flush(self, timeout: float = RECEIPT_TIMEOUT) -> None:
-        """Waits at most `timeout` seconds for the receipts of all messages. Raises ClusterError with the number of
-        those that failed since the last call, if they were posted without `on_receipt`, and of those that have no
-        receipt yet, which may still come. Raises UsageError on a thread that delivers receipts.
+        """Waits at most `timeout` seconds for the receipts of all messages and marks. Raises ClusterError with the
+        number of messages that failed since the last call, if they were posted without `on_receipt`, and of those that
+        have no receipt yet, which may still come. Raises UsageError after `close`, in a forked process, and on a thread
+        that delivers receipts of this producer.
         """
         with self._readable:
             self._check_waiting("flush")
@@ -320,9 +336,10 @@ class Producer:
 
     def close(self, timeout: float = RECEIPT_TIMEOUT) -> None:
         """Waits at most `timeout` seconds for the receipts of posted messages, then as long, but 20 s at most, for
-        those of the last marks of each level, and closes the producer. Raises ClusterError as `flush`, after closing
-        it, and UsageError as `flush`, without closing it. Callbacks of messages without a receipt by then get a
-        failure. A second call, or one in a forked process, does nothing.
+        those of the last marks of each level in turn, and closes the producer, which may take longer, too. Raises
+        ClusterError as `flush` does, after closing it, and UsageError, without closing it, on a thread that delivers
+        receipts of this producer. Callbacks of messages without a receipt by then get a failure. A second call, or one
+        in a forked process, does nothing.
         """
         if self._use.is_over:
             return
@@ -331,10 +348,14 @@ class Producer:
             deadline, self._use.is_closed = time.monotonic() + timeout, True
             if self._routes is not None:
                 self._routes.stop()
-            with ExitStack() as ends:
-                for one in self._senders:
-                    ends.callback(one.close, timeout)
-                self._flush(deadline)
+            try:
+                with ExitStack() as ends:
+                    for one in self._senders:
+                        ends.callback(one.close, timeout)
+                    self._flush(deadline)
+            except ClusterError:
+                self._unclaimed.end(0.0)  # the senders gave up what the error has counted already
+                raise
 
     @property
     def _senders(self) -> list[LevelSender]:

@@ -76,7 +76,7 @@ def play(
             copies = campaign.copies()
             ordered.settle()
             order = {"messages": ordered.handled, "overtaken": ordered.verdict(), "problems": ordered.problems}
-        except Exception as problem:  # noqa: BLE001
+        except Exception as problem:  # noqa: BLE001 - the report of hours is written, whatever it is
             stuck.append(f"the end: {problem!r}")
     summary = spans.summary(campaign.spans, campaign.runs(), campaign.ledger.planned, slots=campaign.slots)
     well = verdict is not None and verdict.is_good
@@ -101,7 +101,7 @@ def _inflict(campaign: ClusterCampaign, name: str, fault: Fault, breaks: int) ->
     """One fault; what went wrong with it."""
     try:
         campaign.inflict(name, fault, breaks=breaks)
-    except Exception as problem:  # noqa: BLE001
+    except Exception as problem:  # noqa: BLE001 - the other faults of the campaign follow, whatever it is
         return f"{name}: {problem if isinstance(problem, AssertionError) else repr(problem)}"
     print(f"         {campaign.story[-1]}", flush=True)
     return None

@@ -51,9 +51,9 @@ class ConsumerChoice:
         lanes: Sequence[str],
     ) -> ConsumerChoice:
         """Choice by the arguments of a command line: with `handlers`, `targets` is the topology file, and handlers,
-        topics and subscriptions belong together by their order (one topic counts for all; a single handler needs no
-        topic and no subscription); without, `targets` are consumers. Raises UsageError if the arguments do not fit
-        together.
+        topics and subscriptions belong together by their order (one topic counts for all; without topics the file has
+        to leave no choice; a single handler needs no subscription either); without, `targets` are consumers. Raises
+        UsageError if the arguments do not fit together.
         """
         count = len(handlers) or len(targets)
         if len(lanes) not in (0, 1, count):
@@ -95,8 +95,9 @@ class ConsumerChoice:
 def _match_handlers(
     topics: Sequence[str], subscriptions: Sequence[str], handlers: Sequence[str]
 ) -> tuple[HandlerChoice, ...]:
-    """Handlers with topic and subscription, by their order on the command line. One topic counts for all handlers; a
-    single handler needs neither. Raises UsageError if the numbers differ, or a subscription is named twice.
+    """Handlers with topic and subscription, by their order on the command line. One topic counts for all handlers, and
+    topics may be left out; a single handler needs no subscription either. Raises UsageError if the numbers differ, or a
+    subscription is named twice.
     """
     count = len(handlers)
     named_topics: Sequence[str | None] = [*topics] * count if len(topics) == 1 else topics or [None] * count
@@ -139,8 +140,9 @@ def load_consumers(choice: ConsumerChoice, place: ConnectionOptions) -> list[Con
                 attempt(problems, partial(consumer.take_lanes, selection))
             consumers.append(consumer)
     raise_all(problems)
-    pairs = Counter((consumer.policy.ground, consumer.policy.subscription) for consumer in consumers)
-    if repeated := sorted(f"{ground} {name}" for (ground, name), times in pairs.items() if times > 1):
+    policies = [consumer.policy for consumer in consumers]
+    pairs = Counter((one.ground_lane.topic, one.ground, one.subscription) for one in policies)
+    if repeated := sorted(f"{ground} {name}" for (_, ground, name), times in pairs.items() if times > 1):
         detail = f"{', '.join(repeated)}: one consumer for each subscription; --workers runs several"
         raise UsageError(error("K759", "options do not match", detail))
     return consumers

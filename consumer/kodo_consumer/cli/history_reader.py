@@ -44,9 +44,11 @@ class HistoryReader:
     on_message: Callable[[], None] = _nothing
 
     def read(self, topology: LoadedTopology, topic: str, subscription: str, message: str) -> dict[str, Any]:
-        """Returns the document of `kodo-consumer why` about a message, by its kodo-id or a position; its `hops` are
-        empty if the message was not found. Reads all topics of the subscription, up to four times. Topics that the
-        cluster does not have are in `missing`. Raises KodoctlError, also if the cluster has none of the topics.
+        """Returns the document of `kodo-consumer why` about a message. `message`: its kodo-id, or a position in full,
+        `ledger:entry:partition:batch` (-1 without a partition, and without a batch); `ledger:entry` alone finds
+        nothing. `hops` is empty if the message was not found. Reads all topics of the subscription, up to four times.
+        Topics that the cluster does not have are in `missing`. Raises KodoctlError, also if the cluster has none of the
+        topics.
         """
         policy = policy_of(topology, topic, subscription)
         places = _places(policy)

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -18,6 +17,7 @@ from kodoctl.cli.common.console import command, reading, say
 from kodoctl.cli.common.options import gathers
 from kodoctl.errors import UsageError, error
 from kodoctl.host.extras import needs_extra
+from kodoctl.host.host_facts import working_folder
 from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import age_text, many, time_text
 
@@ -147,7 +147,7 @@ def _rows() -> Iterator[InboxRows]:
     """Context with the rows of the configured database, which turns the database's errors into those of the command."""
     from kodo_consumer.runtime.settings import read_settings
 
-    url = read_settings(os.environ, Path.cwd()).inbox_url
+    url = read_settings(os.environ, working_folder()).inbox_url
     if url is None:
         detail = "set `inbox_url` in kodo-consumer.toml, or KODO_CONSUMER_INBOX_URL"
         raise UsageError(error("K773", "no database for the inbox", detail))

@@ -30,10 +30,10 @@ def release_waiting(
     policy: Policy, order: Override, of: Mapping[str, str], place: ConnectionOptions, *, because: str
 ) -> None:
     """Runs `kodoctl waiting release`, as a child process, for the messages that `condition_of` selects in the lanes of
-    `lanes_of_waits`, and waits for its end; if its exit code is not 0, ends this process with that code. Ctrl-C is left
-    to the child.
-    Only prints a note if no lane can have such messages. `of`: the command's arguments by `topology`, `topic` and
-    `subscription`; `because`: reason for the record.
+    `lanes_of_waits`, and waits for its end; if its exit code is not 0, ends this process with that code (1 if a signal
+    ended the child). Ctrl-C is left to the child. Only prints a note if no lane can have such messages. `of`: the
+    command's arguments by `topology`, `topic` and `subscription`; `because`: reason for the record. `order`: its limit
+    must be in the policy.
     """
     lanes = lanes_of_waits(policy, order)
     if not lanes:

@@ -24,6 +24,7 @@ from kodoctl.cli.common.options import gathers, parse_rate
 from kodoctl.errors import UsageError, error
 from kodoctl.host.end_signals import ending_on_signals
 from kodoctl.host.extras import needs_extra
+from kodoctl.host.host_facts import working_folder
 from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def run(
     loaded = surroundings.topology(topology)
     send_targets = OutboxTopics(loaded)
     connection = surroundings.connection()
-    settings = _settings()
+    settings = _relay_settings()
     store = _store(settings, OutboxScope(send_targets.environment, app))
     senders = Senders(
         send_targets,
@@ -239,7 +240,16 @@ def usable(url: URL) -> Iterator[None]:
 def _settings() -> Settings:
     from kodo_consumer.runtime.settings import read_settings
 
-    return read_settings(os.environ, Path.cwd())
+    return read_settings(os.environ, working_folder())
+
+
+def _relay_settings() -> Settings:
+    """The settings. Raises UsageError (K762) if traces are wanted that no producer of the relay could make."""
+    from kodo_consumer.adapters.tracing.setup import sends_of
+
+    settings = _settings()
+    sends_of(settings.traces)
+    return settings
 
 
 def _store(settings: Settings, scope: OutboxScope | None = None) -> OutboxStore:

@@ -16,7 +16,7 @@ import typer
 from kodo_consumer.cli.live_orders import LiveOrders, cannot, new_order, now_ms, open_orders
 from kodo_consumer.cli.options import Subscription, Topic, Topology, connects
 from kodo_consumer.sending.environment import ConnectionOptions, Environment
-from kodoctl.cli.common.console import columns, command, say, tell
+from kodoctl.cli.common.console import columns, command, reading, say, tell
 from kodoctl.cli.common.options import Format
 from kodoctl.protocol.overrides import STAY, Override, OverrideKind, until_text
 
@@ -113,6 +113,8 @@ def limit(
     with open_orders(topology, topic, subscription, place) as book:
         wanted = _order_value(to, "1" if kind == "concurrency" else "1/s", back=back)
         order = new_order(OverrideKind.LIMIT, lasting, why, limit=kind, by=by, within=within, value=value, to=wanted)
+        if release:
+            book.check(order)  # an order is also taken back if the file lacks its limit, which then releases nothing
         _show(book.take_back(order.concerns)) if back else _give(book, order)
     if release:
         of = {"topology": topology, "topic": topic, "subscription": subscription}
@@ -138,7 +140,7 @@ def concurrency(
     from kodoctl.protocol.slot_bounds import SlotBounds
 
     with open_orders(topology, topic, subscription, place) as book:
-        wanted = _order_value(str(SlotBounds(most, least)) or None, "max 1", back=back)
+        wanted = _order_value(str(SlotBounds(most, least)) or None, "max 1", back=back, options="--max or --min")
         order = new_order(OverrideKind.SLOTS, lasting, why, within=within, to=wanted)
         if back:
             _show(book.take_back(order.concerns))
@@ -181,7 +183,7 @@ def move(
         _give(book, order)
 
 
-@command
+@reading
 @connects
 def steer(
     topology: Topology, topic: Topic, subscription: Subscription,
@@ -215,12 +217,12 @@ def _because(order: Override, *, back: bool) -> str:
     return f"{what}{f': {order.why}' if order.why else ''}"
 
 
-def _order_value(to: object, any_value: str, *, back: bool) -> str:
+def _order_value(to: object, any_value: str, *, back: bool, options: str = "--to") -> str:
     """Value of an order: `to` as text, or `any_value` for an order that is taken back, where the value does not matter.
-    Raises UsageError unless exactly one of `to` and `back` is given.
+    Raises UsageError, which names the `options` of the value, unless exactly one of `to` and `back` is given.
     """
     if (to is None) is not back:
-        raise cannot("name --to, or --back to take the order back; not both")
+        raise cannot(f"name {options}, or --back to take the order back; not both")
     return any_value if to is None else str(to)
 
 

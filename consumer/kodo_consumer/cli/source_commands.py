@@ -80,7 +80,7 @@ def verify(
     topology: Topology,
     source: SourceName = None,
     wait: Annotated[
-        float, typer.Option("--wait", min=0.0, help="Seconds to wait for commits that are not stored yet.")
+        float, typer.Option("--wait", min=0.0, max=86_400, help="Seconds to wait for commits that are not stored yet.")
     ] = 10.0,
     accept: Annotated[
         str | None,

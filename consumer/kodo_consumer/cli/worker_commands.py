@@ -97,13 +97,16 @@ def run(
     from kodo_consumer.running.multi_run import run_all
 
     with options_of_program(place):
-        if (workers > 1 or reload) and not dry_run:
-            from kodo_consumer.cli.worker_processes import WorkerCommand, run_group
+        if workers > 1 or reload:
+            from kodo_consumer.cli.worker_processes import WorkerCommand, check_group, run_group
 
-            raise typer.Exit(run_group(WorkerCommand(choice, port, place, logs), workers, reloads=reload))
+            asked = WorkerCommand(choice, port, place, logs)
+            if not dry_run:
+                raise typer.Exit(run_group(asked, workers, reloads=reload))
+            check_group(asked, workers)
         if dry_run:
             judge_only()
-        consumers = ready_consumers(choice, place, port)
+        consumers = ready_consumers(choice, place, port, workers=workers)
         if dry_run:
             _rehearse(consumers)
         else:
@@ -224,8 +227,8 @@ def _no_room(policy: Policy, cluster: AdminCluster) -> list[Diagnostic]:
 
 
 def _start_findings(surroundings: Environment, policy: Policy, *, native: bool) -> list[Diagnostic]:
-    """Errors with which a start of a worker would fail; it opens the producers and closes them. Empty, with a notice,
-    if the binary port does not answer.
+    """Errors with which a start of a worker would fail; it opens the producers and closes them. Empty, with a notice on
+    standard error, if that raises ClusterError, for example because the binary port does not answer.
     """
     try:
         return surroundings.start_findings(policy, native)
@@ -235,13 +238,15 @@ def _start_findings(surroundings: Environment, policy: Policy, *, native: bool) 
 
 
 def _policies(loaded: LoadedTopology, pairs: list[tuple[str, str]], selection: LaneSelection | None) -> list[Policy]:
-    """Policies of these subscriptions with the selected lanes. Raises one UsageError with the faults of all of them."""
+    """Policies of these subscriptions with the selected lanes. Raises one KodoctlError with the faults of all."""
     from kodo_consumer.core.values.lane_selection import select_lanes
     from kodo_consumer.policy_builder import policy_of
 
+    def selected(ground: str, name: str) -> Policy:
+        return select_lanes(policy_of(loaded, ground, name), selection)
+
     problems: list[KodoctlError] = []
-    whole = [policy_of(loaded, ground, name) for ground, name in pairs]
-    found = [attempt(problems, partial(select_lanes, policy, selection)) for policy in whole]
+    found = [attempt(problems, partial(selected, *pair)) for pair in pairs]
     raise_all(problems)
     return [policy for policy in found if policy is not None]
 
@@ -253,14 +258,15 @@ def _say_lanes(what: str, lanes: Sequence[Lane]) -> None:
 
 
 def _subscriptions(loaded: Any, topic: str | None, subscription: str | None) -> list[tuple[str, str]]:
-    """Pairs of ground topic and subscription that the arguments select; None selects all. Raises UsageError if no
-    ground topic has the subscription.
+    """Pairs of ground topic and subscription that the arguments select; None selects all. If both are given they are
+    returned without a look at the file. Raises UsageError if there is no such ground topic, or if no ground topic has
+    the subscription.
     """
     from kodo_consumer.policy_builder import ground_of
 
     pairs = [(one, name) for one in loaded.spec.topics for name in ground_of(loaded, one).subscriptions]
     if topic and subscription:
-        return [(topic, subscription)]  # what is not there is told with what is
+        return [(topic, subscription)]  # for an unknown name `policy_of` lists the known ones
     if topic:
         return [(topic, name) for name in ground_of(loaded, topic).subscriptions]
     if subscription and subscription not in (names := sorted({name for _, name in pairs})):

@@ -48,14 +48,20 @@ def run_group(asked: WorkerCommand, workers: int, *, reloads: bool = False) -> i
     when a file of the program changes. Raises KodoctlError if the subscriptions or settings do not allow several
     processes; with `reloads` this is not checked here.
     """
-    if workers > 1 and not reloads and (findings := list(_findings(asked, workers))):
-        raise UsageError(*findings)
+    if not reloads:
+        check_group(asked, workers)
     asked.logs.apply()
     group = WorkerGroup(workers, partial(run_member, asked), reloads=reloads)
     if not reloads:
         return group.run()
     with restarting_on_change(working_folder(), group.restart):
         return group.run()
+
+
+def check_group(asked: WorkerCommand, workers: int) -> None:
+    """Raises KodoctlError if the subscriptions or settings do not allow `workers` processes."""
+    if workers > 1 and (findings := list(_findings(asked, workers))):
+        raise UsageError(*findings)
 
 
 def _findings(asked: WorkerCommand, workers: int) -> Iterator[Diagnostic]:
@@ -77,7 +83,8 @@ def _findings(asked: WorkerCommand, workers: int) -> Iterator[Diagnostic]:
     port = settings.port if asked.port is None else asked.port
     last = (port or 0) + workers * asked.choice.size - 1
     if port and last > _HIGHEST_PORT:
-        yield error("K766", "not for several workers", f"--port {port}: the last worker would listen on {last}")
+        given = "port" if asked.port is None else "--port"
+        yield error("K766", "not for several workers", f"{given} {port}: the last worker would listen on {last}")
 
 
 def _policies(choice: ConsumerChoice, surroundings: Environment) -> list[Policy]:

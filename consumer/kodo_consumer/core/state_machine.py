@@ -60,10 +60,12 @@ MAX_POSTPONED: Final = 900_000  # beyond it, postponements count as moves: one t
 class Rule(StrEnum):
     """The rule behind a decision: names of counters and of records. Public: dashboards and reports use them.
 
-    NOT_FOR_US: meant for another subscription. PARKED: a failed message of an ordered lane waits in memory, and its key
-    with it; it is no dead letter. STUCK: it waits in memory as it has nowhere to go, or as it is out of attempts where
-    `on_failure` is "block". NOT_STARTED: tried again in a second, because it could not be started. ADOPTED: the Go
-    library left it to wait. PUT_BACK: published to the end of its lane, where the broker waits. ESCALATED: to B1.
+    NOT_FOR_US: meant for another subscription, or a mark. PARKED: a failed message of an ordered lane waits in memory,
+    and its key with it; it is no dead letter. STUCK: a message waits in memory as it has nowhere to go, or as it is out
+    of attempts where `on_failure` is "block". NOT_STARTED: tried again in a second, because it could not be started.
+    ADOPTED: the Go library left it to wait. PUT_BACK: published to the end of its lane, where the broker waits.
+    ESCALATED: to B1. BACKUP: tried again on its backup level. RETRYING, PENDING, BLOCKING: published there after a
+    failure, because the handler asked for it, or because of a limit.
     """
 
     DONE = "done"
@@ -102,7 +104,9 @@ class Acknowledge:
 
 @dataclass(slots=True)
 class Delay:
-    """Decision: the message stays in its lane, in memory, for `delay` ms. `headers` replaces its headers."""
+    """Decision: the message stays in its lane, in memory, for `delay` ms (for UNAVAILABLE up to a quarter longer).
+    `headers` replaces its headers.
+    """
 
     delay: int
     why: Rule
@@ -233,15 +237,18 @@ def _retry(envelope: Envelope, reason: str, policy: Policy, now: int, after: int
 
 
 def _on_failure_in_backup(envelope: Envelope, reason: str, policy: Policy, now: int, after: int | None) -> Decision:
-    """Short waits in memory, longer ones by publishing to the same topic; out of attempts the message dies."""
-    waits = policy.waits[None]
+    """Short waits in memory, longer ones by publishing to the same topic; out of attempts the message dies. Where order
+    is kept all waits are in memory, and out of attempts the message may wait again (`block`).
+    """
+    waits, in_order = policy.waits[None], _must_keep_order(envelope, policy)
     used = envelope.headers.backup
-    if used >= waits.attempts:
+    why = Rule.BACKUP if used < waits.attempts else Rule.STUCK
+    if why is Rule.STUCK and not (in_order and policy.on_failure == "block"):
         return _dead_letter(envelope, reason, policy)
-    delay = _clamp(waits.delay(used + 1) if after is None else after, policy)
+    delay = _clamp(waits.delay(used + 1) if after is None else after, policy, in_order=in_order)
     headers = envelope.headers.replace(backup=used + 1, reason=reason)
-    if delay <= MAX_MEMORY_WAIT:
-        return Delay(delay, Rule.BACKUP, headers)
+    if delay <= MAX_MEMORY_WAIT or in_order:
+        return Delay(delay, why, headers)
     target = policy.targets.get((envelope.level, State.READY))
     if target is None:
         return _dead_letter(envelope, reason, policy)
@@ -261,7 +268,7 @@ def _on_failure_in_order(
     used = envelope.headers.retrying
     if used >= waits.attempts and policy.on_failure == "park":
         return _dead_letter(envelope, reason, policy)
-    delay = waits.delay(used + 1) if after is None else _clamp(after, policy)
+    delay = waits.delay(used + 1) if after is None else _clamp(after, policy, in_order=True)
     why = Rule.PARKED if used < waits.attempts else Rule.STUCK
     return Delay(delay, why, envelope.headers.with_attempt(State.RETRYING))
 
@@ -347,10 +354,10 @@ def _postpone(envelope: Envelope, due: int, reason: str, policy: Policy, now: in
     """Moves to where the message waits, without counting an attempt. Where order is kept it waits in memory, and with
     it its key.
     """
-    delay = _clamp(due - now, policy)
     headers = envelope.headers.replace(postponed=min(envelope.headers.postponed + 1, MAX_POSTPONED))
     if _must_keep_order(envelope, policy):
-        return Delay(delay, Rule.POSTPONED, headers)
+        return Delay(_clamp(due - now, policy, in_order=True), Rule.POSTPONED, headers)
+    delay = _clamp(due - now, policy)
     target = postpone_target(envelope.level, envelope.state, policy)
     if target is None:
         return _on_failure(envelope, f"Postpone: {why_not_postponed(envelope, policy)}", policy, now)
@@ -360,9 +367,10 @@ def _postpone(envelope: Envelope, due: int, reason: str, policy: Policy, now: in
 
 
 def postpone_target(level: Level, state: State, policy: Policy) -> Target | None:
-    """Topic where a postponed message of a lane (`level`, `state`) waits. On a backup level: the level's own topic.
-    Else the topic of the first state that has one, of the lane's own state if it is a waiting state, then PENDING,
-    RETRYING and BLOCKING, in the same level (of L1 for a draining level). None: there is none.
+    """Topic where a postponed message of a lane (`level`, `state`) waits, if it may leave its lane. On a backup level:
+    the level's own topic. Else the topic of the first state that has one, of the lane's own state if it is a waiting
+    state, then PENDING, RETRYING and BLOCKING, in the same level (of L1 if a draining level has none). None: there is
+    none.
     """
     if level.is_backup:
         return policy.targets.get((level, State.READY))
@@ -373,7 +381,7 @@ def postpone_target(level: Level, state: State, policy: Policy) -> Target | None
 
 
 def why_not_postponed(envelope: Envelope, policy: Policy) -> str:
-    """Reason why a message cannot be postponed; empty: it can."""
+    """Reason why a message cannot be postponed; empty: it can, in memory if it must not leave its lane."""
     if _must_keep_order(envelope, policy) or postpone_target(envelope.level, envelope.state, policy) is not None:
         return ""
     return f"{envelope.level} has no waiting state that takes messages"
@@ -397,7 +405,9 @@ def _on_route(envelope: Envelope, level: Level, route: str, policy: Policy, now:
 
 
 def why_not_level(envelope: Envelope, level: Level, policy: Policy) -> str:
-    """Reason why a message may not go to the ready lane of a level; empty: it may."""
+    """Reason why a message may not go to the ready lane of a level; empty: there is none. Exclusive levels, which the
+    caller checks, and the number of its moves do not count.
+    """
     if (level, State.READY) not in policy.targets:
         return f"{level} takes no messages"
     if level is envelope.level and envelope.state is State.READY:
@@ -461,6 +471,6 @@ def _must_keep_order(envelope: Envelope, policy: Policy) -> bool:
     return envelope.ordered and policy.on_failure != "leave"
 
 
-def _clamp(delay: int, policy: Policy) -> int:
-    """Delay (ms) within 0 and the horizon, for which the broker's maximum delay is made."""
-    return max(0, min(delay, policy.horizon))
+def _clamp(delay: int, policy: Policy, *, in_order: bool = False) -> int:
+    """Delay (ms) within 0 and the longest wait: in memory, where order is kept, else in the broker."""
+    return max(0, min(delay, policy.longest_in_order if in_order else policy.horizon))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
-from sqlalchemy.exc import SQLAlchemyError
 
+from kodo_consumer.adapters.stores.database_url import names_no_file
+from kodo_consumer.adapters.stores.sql_tables import create_missing
 from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.envelope import Duration, UnitError
 from kodo_consumer.inbox.inbox_broker import InboxBroker
@@ -15,7 +16,7 @@ from kodo_consumer.inbox.inbox_records import InboxRecords
 from kodo_consumer.inbox.inbox_rows import lacking
 from kodo_consumer.inbox.inbox_store import InboxStore
 from kodo_consumer.inbox.table import TABLE
-from kodo_consumer.outbox.outbox_store import engine_of, unusable
+from kodo_consumer.outbox.outbox_store import CONNECT_ERRORS, engine_of, unusable
 from kodo_consumer.outbox.table import DIALECTS
 from kodoctl.errors import KodoctlError, UsageError, error
 
@@ -29,9 +30,9 @@ class Inbox:
     """Inbox in one database, for `@consumer.handler(inbox=…)` of any number of consumers.
 
     `database`: an address as of SQLAlchemy, or an engine; nothing connects yet. `claim`: time, such as `1m` and at
-    least `5s`, after which others take over the rows of a worker that died. `keep`: time for which done rows are kept,
-    so that repeats of a message are recognised. Raises KodoctlError for an address that cannot be used, UsageError for
-    a time that is none or too short.
+    least `5s`, after which others take over the rows of a worker that does not renew its claims any more, because it
+    died for example. `keep`: time for which done rows are kept, so that repeats of a message are recognised. Raises
+    KodoctlError for an address that cannot be used, UsageError for a text that is no time or too short.
     """
 
     def __init__(self, database: str | Engine, *, claim: str = "1m", keep: str = "7d") -> None:
@@ -39,29 +40,34 @@ class Inbox:
         self._claim, self._keep = _time("claim", claim, 5_000), _time("keep", keep, 0)
 
     def close(self) -> None:
-        """Closes the pooled connections of the database. Later calls open new ones."""
+        """Closes the pooled connections of the database, also those of an engine that was passed in. Later calls open
+        new ones.
+        """
         self._engine.dispose()
 
     def create_table(self) -> None:
-        """Creates the table and its indexes unless the table exists. Raises KodoctlError if the database refuses."""
+        """Creates the table and its indexes unless the table exists, which then does not change. Several processes may
+        call it at once. Raises KodoctlError if the database refuses or does not answer.
+        """
         try:
-            TABLE.create(self._engine, checkfirst=True)
-        except SQLAlchemyError as problem:
+            create_missing(self._engine, TABLE.metadata)
+        except CONNECT_ERRORS as problem:
             raise unusable(self._engine.url, problem) from None
 
     def counts(self, subscription: str) -> dict[str, int]:
         """Returns the number of rows of a subscription, by its full name `tenant/namespace/topic:subscription`:
-        `waiting`, `claimed` and `done`. Raises KodoctlError if the database does not answer.
+        `waiting` (to do, and no worker has it), `claimed` and `done`. Raises KodoctlError if the database does not
+        answer or lacks the table.
         """
         try:
             return InboxStore(self._engine, subscription, self._claim).counts()
-        except SQLAlchemyError as problem:
+        except CONNECT_ERRORS as problem:
             raise unusable(self._engine.url, problem) from None
 
     def open(self, broker: Broker, policy: Policy, clock: Clock | None = None) -> InboxBroker:
-        """Returns a broker whose lanes store the messages that `broker` delivers in this inbox, and deliver them to
-        handlers from there. `policy`: of the subscription to which the rows belong. `clock`: for a test that calls
-        `turn` of the broker itself; None: a thread does so. Raises KodoctlError as `check` does.
+        """Returns a broker around `broker`: its lanes store the messages of the topics in this inbox, and deliver the
+        rows of the inbox. `policy`: of the subscription to which the rows belong. `clock`: for a test that calls `turn`
+        of the broker itself; None: a thread does so. Raises KodoctlError as `check` does.
         """
         self.check()
         waits = policy.audit is not None and policy.audit.wait
@@ -72,19 +78,19 @@ class Inbox:
 
     def check(self) -> None:
         """Raises KodoctlError if the database lacks the table or columns of it, does not answer, is neither SQLite nor
-        PostgreSQL, or is in memory, where its rows would end with the process.
+        PostgreSQL, or is an SQLite address without a file, in memory for example, where rows end with the process.
         """
-        name, file = self._engine.dialect.name, self._engine.url.database
+        name = self._engine.dialect.name
         if name not in DIALECTS:
             raise UsageError(error("K743", "not a database for stores", f"{name}: SQLite and PostgreSQL are"))
-        if name == "sqlite" and file in (None, "", ":memory:"):
+        if names_no_file(self._engine.url):
             detail = (
                 "a database in memory ends with the process, and messages that were acknowledged with it: name a file"
             )
             raise UsageError(error("K771", "inbox cannot be used", detail))
         try:
             detail = lacking(self._engine)
-        except SQLAlchemyError as problem:
+        except CONNECT_ERRORS as problem:
             raise unusable(self._engine.url, problem) from None
         if detail:
             raise KodoctlError(error("K771", "inbox cannot be used", detail))

@@ -2,7 +2,8 @@
 
 A received message is stored, then acknowledged on its topic. Rows are claimed, delivered to the worker, and marked as
 done when the worker acknowledges them. Moves to other states, dead letters and transfers go to their topics as without
-an inbox. One thread does all of it; if it dies at any step, the message is still unacknowledged, or its row is to do.
+an inbox. One thread stores, claims, delivers and marks; if it dies at any step, the message is still unacknowledged, or
+its row is to do.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ _MARGIN: Final = 1.0  # seconds before the end of a claim from which on none of 
 
 class InboxBroker:
     """Implementation of kodo_consumer.core.values.broker.Broker around another one. `keep`: ms for which done rows are
-    kept; `intake` None: rows have no tenants, and messages need no audit records. `clock`: for a test that calls `turn`
-    and `end` itself; None: a thread does. `backlog`: rows that are to do, as counted last.
+    kept at least; `intake` None: rows have no tenants, and messages need no audit records. `clock`: for a test that
+    calls `turn` itself; None: a thread does, from the first `open` on. `backlog`: rows that are to do, as counted last
+    (every 10 s; 0 rows before the first count).
     """
 
     def __init__(
@@ -77,12 +79,14 @@ class InboxBroker:
 
     @property
     def inbox(self) -> InboxBroker:
-        """Itself, for metrics, which find it by this name."""
+        """This broker: metrics and workers find an inbox by the name of this attribute."""
         return self
 
     @property
     def trouble(self) -> str:
-        """Reason, as a text, why the database could not be used last; "" if it could."""
+        """Reason, as a text, why the last turn of the thread failed at the database; "" if it succeeded, and until the
+        first one has ended.
+        """
         return self._database.text
 
     @property
@@ -91,14 +95,15 @@ class InboxBroker:
         return self._broker.border
 
     def report_to(self, on_broken: Callable[[BaseException], object], on_alarm: Callable[[Alarm], object]) -> None:
-        """Sets callbacks: see Broker."""
+        """Sets callbacks: see Broker. To be called before `open`."""
         self._on_broken, self._on_alarm = on_broken, on_alarm
         self._broker.report_to(on_broken, on_alarm)
 
     def open(self, request: LaneRequest, sink: LaneSink) -> LaneReader:
-        """Opens a lane on the topic, whose messages become rows, and returns its reader, which delivers rows to `sink`
-        (a ClaimSink). The first call also opens the publisher of audit records, if there are any, and starts the
-        thread. Raises ClusterError as the broker does.
+        """Opens a lane on the topic, whose messages become rows, and returns its reader. `sink`, a ClaimSink, gets
+        messages from rows of the topic that are to do, also those that other workers stored. The first call also opens
+        the publisher of the inbox's audit records, if it has any, and starts the thread unless a clock was given.
+        Raises ClusterError as the broker does.
         """
         if not self._lanes:
             self._intake.open(self._broker, request.consumer_name, self._bell.set)
@@ -120,16 +125,17 @@ class InboxBroker:
         *,
         moves: bool = False,
     ) -> Publisher:
-        """Opens a publisher to the topics themselves: see Broker."""
+        """Opens a publisher to the topics themselves, past the inbox: see Broker."""
         return self._broker.publisher(topics, on_receipts, largest, moves=moves)
 
     def partitions(self, topic: str) -> Sequence[str]:
-        """The topics that a topic consists of: see Broker."""
+        """Full names of a topic's partitions: see Broker."""
         return self._broker.partitions(topic)
 
     def close(self) -> None:
-        """Marks the last rows as done, releases all claims (neither if its thread does not end within 5 s), and closes
-        the publisher of audit records and the broker around which this one is.
+        """Waits up to 5 s until the thread ends, then does as `end`, or nothing of it if the thread still runs. Closes
+        the publisher of the inbox's audit records, and the broker around which this one is. Lanes should have been
+        closed before.
         """
         self._over.set()
         self._bell.set()
@@ -141,12 +147,18 @@ class InboxBroker:
         self._broker.close()
 
     def end(self) -> None:
-        """Marks the last rows as done and releases all claims, or logs that the database does not answer."""
+        """Marks the rows as done whose messages the worker has acknowledged, and releases the present claims of all
+        lanes; claims from before `InboxLane.leave` lapse by themselves. An error of the database is only logged. To be
+        called while no turn runs.
+        """
         try:
             self._finish()
             self._store.release([lane.claim for lane in self._lanes])
         except SQLAlchemyError as problem:
-            log.warning("the inbox did not take the last results, their rows come again: %s", words(problem))
+            text = (
+                "the inbox did not take the last results, or did not end its claims; rows that are to do come again: %s"
+            )
+            log.warning(text, words(problem))
 
     # ---- the thread
 
@@ -167,9 +179,10 @@ class InboxBroker:
                 self._bell.wait(_LOOK)
 
     def turn(self) -> bool:
-        """Stores received messages, marks rows as done, renews claims, delivers rows, and deletes old done rows, each
-        as far as it is due. Returns False if it stored, marked and delivered nothing. Raises SQLAlchemyError; the next
-        turn then does the same again.
+        """Marks rows as done, renews claims, stores received messages, delivers rows, deletes old done rows (1,000 at
+        most) and counts the rows that are to do: in this order, each as far as it is due. Returns False if the worker
+        had acknowledged nothing, and nothing was stored or delivered. Raises SQLAlchemyError; the caller calls it again
+        after a pause.
         """
         now = self._clock.now()
         busy = self._finish()
@@ -185,12 +198,17 @@ class InboxBroker:
         return busy
 
     def _renew_claims(self, now: float) -> None:
+        """Renews the present claims of all lanes, then gives back the rows that they have without their messages: those
+        of messages that a lane dropped, and those of a `claim` whose answer was lost.
+        """
         ordered = [lane.request.topic for lane in self._lanes if lane.is_ordered]
         rows = self._store.renew([lane.claim for lane in self._lanes], ordered)
-        self._last["renew"] = now
         for lane in self._lanes:
-            if left := lane.on_renewed(rows, self._until(now)):
-                self._store.give_back(left)
+            lane.on_renewed(rows, self._until(now))
+        claims = [lane.claim for lane in self._lanes]  # a lane that was left meanwhile lets its rows lapse
+        if left := rows.difference(*(lane.unfinished for lane in self._lanes)):
+            self._store.give_back(left, claims)
+        self._last["renew"] = now
 
     def _until(self, now: float) -> float:
         """Moment (monotonic seconds) until which messages may start whose rows were claimed or renewed after `now`."""
@@ -211,7 +229,11 @@ class InboxBroker:
         by_size = max(1, lane.request.batch_bytes // max(1, lane.largest))
         limit = min(room, lane.request.batch, by_size)
         asked = self._clock.now()
-        rows = self._store.claim(lane.request.topic, claim, limit, ordered=lane.is_ordered)
+        try:
+            rows = self._store.claim(lane.request.topic, claim, limit, ordered=lane.is_ordered)
+        except SQLAlchemyError:
+            self._last["renew"] = float("-inf")  # the next turn gives back the rows that it may have claimed
+            raise
         lane.next_look = 0.0 if len(rows) == limit else now + _LOOK
         if rows:
             lane.largest = max(1, *(len(row.payload or b"") for row in rows))
@@ -229,12 +251,13 @@ class InboxBroker:
                 continue
             busy = True
             if lost := self._store.finish([token for token, _ in ended]):
-                text = "%s: handled here, and claimed by another worker before they were marked as done: %s"
+                text = "%s: handled here, and done or claimed by another worker before they were marked as done: %s"
                 log.warning(text, lane.request.topic, positions_text(lost))
             results: dict[bool, list[int]] = {True: [], False: []}  # tickets: of rows that are done, and of others
             for token, ticket in ended:
                 lane.ended.popleft()
-                lane.unfinished.pop(token.row, None)
+                if lane.unfinished.get(token.row) == token:  # else the row was delivered again, by a later claim
+                    del lane.unfinished[token.row]
                 if ticket:
                     results[token not in lost].append(ticket)
             if any(results.values()):

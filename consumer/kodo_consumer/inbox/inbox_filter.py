@@ -10,7 +10,9 @@ from enum import StrEnum
 
 
 class InboxStatus(StrEnum):
-    """Status of a row: WAITING, CLAIMED and DISCARDING are to do, the others are done."""
+    """Status of a row: WAITING, CLAIMED and DISCARDING are to do, the others are done. A row whose claim has lapsed is
+    not CLAIMED any more, but WAITING or DISCARDING.
+    """
 
     WAITING = "waiting"
     CLAIMED = "claimed"  # by a worker: its handler runs, or it is next there
@@ -31,9 +33,10 @@ UNHANDLED = (InboxStatus.DEAD, InboxStatus.DISCARDED, InboxStatus.DISCARDING)
 
 @dataclass(frozen=True, slots=True)
 class InboxFilter:
-    """Filter of rows: a row must meet all conditions; a field that is None or () sets none. Without any condition all
-    rows are chosen. `subscription`: its full name; `topic`: full name of the topic from which the message was received.
-    `cause`: text that the reason contains.
+    """Filter of rows: a row must meet all conditions, but of several ids or statuses only one. A field that is None or
+    () sets no condition, an empty text does. Without any condition all rows are chosen. `subscription`: its full name;
+    `topic`: full name of the topic from which the message was received; `tenant`: as the table has it. `cause`: text
+    that the reason contains, also the reason of a discard; SQLite takes A and a for equal there, PostgreSQL does not.
     """
 
     ids: tuple[int, ...] = ()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 class InboxIntake:
     """Intake of one worker's inbox. `tenant_of`: returns the tenant of a message by its properties and key; `records`:
-    None if messages need no audit records before they are acknowledged. One thread calls its methods.
+    None if messages need no audit records before they are acknowledged. `accept` is for one thread.
     """
 
     def __init__(self, store: InboxStore, tenant_of: TenantOf = no_tenant, records: InboxRecords | None = None) -> None:
@@ -28,7 +28,7 @@ class InboxIntake:
         self._recorded: list[tuple[InboxLane, Sequence[Delivery]]] = []  # stored, until the receipts of their records
 
     def open(self, broker: Broker, run: str, ring: Callable[[], object]) -> None:
-        """Opens the publisher of records, if there are any: see InboxRecords. Raises ClusterError."""
+        """Opens the publisher of audit records, if there are any, as InboxRecords.open does. Raises ClusterError."""
         if self.records is not None:
             self.records.open(broker, run, ring)
 
@@ -38,9 +38,11 @@ class InboxIntake:
             self.records.close()
 
     def accept(self, lanes: Sequence[InboxLane], on_alarm: Callable[[Alarm], object]) -> bool:
-        """Stores received messages of these lanes, a batch of each at most, and acknowledges stored ones; with records
-        only after the receipts of theirs, until which it stores nothing more. Returns False if it stored nothing.
-        Raises SQLAlchemyError.
+        """Stores received messages of these lanes, at most one batch of each, and acknowledges them: at once, or with
+        `records` in a later call, when the broker has stored their records. Until then it stores nothing more, and
+        `on_alarm` gets an alarm each time that the broker has refused or not confirmed a record. Returns False if
+        there was nothing to store, or if records are still to be stored. Raises SQLAlchemyError, perhaps after some
+        lanes were served.
         """
         if self.records is not None and not self._settle(self.records, on_alarm):
             return False

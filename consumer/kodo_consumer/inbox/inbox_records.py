@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 RUN: Final = "-inbox"  # ends the name of the run of the inbox's own records
 _PAUSE: Final = 1.0  # seconds before records that were not stored are published again
-_SILENCE: Final = 75.0  # seconds without a receipt after which the publisher is renewed
+_SILENCE: Final = 75.0  # seconds after which records without any receipt are published by a new connection
 
 
 class InboxRecords:
-    """Audit records of one worker's inbox, numbered from 1 without a gap: the caller publishes more only after all
-    receipts. One thread calls all methods but `on_receipts`.
+    """Audit records of one worker's inbox, numbered from 1 without a gap, because the caller publishes more only when
+    all earlier records are stored. `on_receipts` may be called on any thread, the other methods one at a time.
     """
 
     def __init__(self, policy: Policy, clock: Clock) -> None:
@@ -44,12 +44,12 @@ class InboxRecords:
 
     @property
     def is_settled(self) -> bool:
-        """True if all records have a receipt."""
+        """True if all published records are stored."""
         return not self._out
 
     def open(self, broker: Broker, run: str, ring: Callable[[], object]) -> None:
-        """Opens the publisher for the records of the worker's run `run`. `ring` is called, on any thread, when receipts
-        have come. Raises ClusterError.
+        """Opens the publisher. Records name `run`, with `-inbox` behind it, as their run. `ring` is called, on any
+        thread, when receipts have come. Raises ClusterError.
         """
         self._run = run + RUN
 
@@ -66,7 +66,8 @@ class InboxRecords:
 
     def publish(self, ends: Sequence[tuple[str, Delivery, Event]]) -> None:
         """Publishes a record for each of `ends`: (topic, message, event of the record). Returns at once; `is_settled`
-        says when all have receipts. Call it only while all earlier ones have.
+        says when all are stored. To be called after `open`, and only while all earlier records are stored: it gives up
+        the others.
         """
         wall, records = self._clock.wall(), list[Record]()
         for topic, one, event in ends:
@@ -82,7 +83,9 @@ class InboxRecords:
         self._send([Outgoing(self._to, one.payload, one.properties, key=one.key) for one in encoded])
 
     def on_receipts(self, receipts: Sequence[tuple[int, Receipt]]) -> None:
-        """Takes receipts by their tickets. Any thread."""
+        """Takes receipts by their tickets, and ignores unknown tickets. Records that the broker has refused or not
+        confirmed are published again by `settle`. Any thread.
+        """
         with self._lock:
             for ticket, receipt in receipts:
                 if isinstance(receipt, Confirmed):
@@ -92,9 +95,9 @@ class InboxRecords:
                     self._again_at = min(self._again_at, self._clock.now() + _PAUSE)
 
     def settle(self) -> str:
-        """Publishes all records without a receipt again, if the broker did not confirm one 1 s ago or earlier, or by a
-        new connection after 75 s of silence. Returns the broker's reason; "" if it gave none, or if it is too early and
-        nothing is done.
+        """Publishes all records that are not stored again, if the broker has refused or not confirmed some of them 1 s
+        ago or earlier; or, 75 s after they were published last, by a new connection. Returns the reason of the broker;
+        "" if it gave none, or if it is too early and nothing is done. To be called while records are not stored.
         """
         with self._lock:
             reason, waiting = self._refusal, list(self._out.values())

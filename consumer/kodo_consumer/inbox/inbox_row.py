@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -11,21 +12,23 @@ from kodo_consumer.core.values.envelope import BrokenHeadersError, Delivery, mes
 from kodoctl.protocol.audit_records import Event
 
 
-class InboxToken(NamedTuple):
-    """Token by which a worker acknowledges a row. It prints as the token of the message on its topic. `end`: the event
-    by which the message ended, and the reason. `discarded`: reason for which a person discards it unhandled; empty: it
-    is to be handled.
+@dataclass(frozen=True, slots=True)
+class InboxToken:
+    """Token by which a worker acknowledges a row: `row` is its id, `claim` the claim under which it was delivered; two
+    tokens are equal if both are. It prints as the token of the message on its topic. `end`: the event by which the
+    message ended, and the reason; DONE until `with_end` sets another one. `discarded`: reason for which a person
+    discards the message unhandled; empty: it is to be handled.
     """
 
     row: int
     claim: str
-    position: str
-    end: tuple[Event, str] = (Event.DONE, "")
-    discarded: str = ""
+    position: str = field(compare=False)
+    end: tuple[Event, str] = field(default=(Event.DONE, ""), compare=False)
+    discarded: str = field(default="", compare=False)
 
     def with_end(self, event: Event, reason: str) -> InboxToken:
         """Returns the token of the ended message."""
-        return self._replace(end=(event, reason))
+        return replace(self, end=(event, reason))
 
     def __str__(self) -> str:
         """Position of the message on its topic: `(ledger,entry,partition,batch index)`."""
@@ -33,7 +36,9 @@ class InboxToken(NamedTuple):
 
 
 class ClaimedRow(NamedTuple):
-    """Row as a claim returns it. `discarded`: reason for which a person discards it; None: it is to be handled."""
+    """Row as a claim returns it. `retries`: number of times that a person had it handled again; `discarded`: reason for
+    which a person discards it; None or empty: it is to be handled.
+    """
 
     id: int
     position: str
@@ -44,9 +49,10 @@ class ClaimedRow(NamedTuple):
 
 
 def name_of_row(topic: str, delivery: Delivery) -> str:
-    """Name of the message's row, 64 characters of a hash, which a repeat of the message has as well. It is made from
-    the topic and, before the first move or recall, the identity of the message; after one, or with broken headers, its
-    position, because other copies of it are no repeats.
+    """Name of the message's row, 64 hexadecimal digits: a message with the same name is a repeat, and gets no row of
+    its own. Before the first move or recall it is made from the topic and the identity of the message. After one, or
+    with broken headers, it is made from the topic and the position: only a redelivery is a repeat then, another copy of
+    the message is not.
     """
     try:
         headers = read_headers(delivery.properties)
@@ -63,7 +69,7 @@ def hashed(text: str) -> str:
 
 
 def head_of(delivery: Delivery) -> str:
-    """All of a message but its position, its payload and its token, as JSON in ASCII, which every database stores."""
+    """All fields of a message but `entry`, `token` and `payload`, as JSON in ASCII, which every database stores."""
     return json.dumps(
         {
             "properties": dict(delivery.properties), "key": delivery.key,
@@ -75,8 +81,9 @@ def head_of(delivery: Delivery) -> str:
 
 
 def delivery_of(row: ClaimedRow, claim: str) -> Delivery:
-    """The message of a row that was claimed as `claim`, as it was received. Its entry differs for each time that a
-    person had the row handled again, because a worker drops repeats of what it has just done.
+    """The message of a row that was claimed as `claim`, as it was received, but with the row's token, and with the
+    reason of a discard, if there is one, in `broken`. After each time that a person had the row handled again it has
+    another entry, because a worker drops repeats of an entry that it has just done.
     """
     kept: dict[str, Any] = json.loads(row.head)
     ledger, entry, partition = (int(part) for part in row.position.split(":")[:3])

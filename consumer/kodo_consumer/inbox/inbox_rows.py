@@ -10,12 +10,11 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import ColumnElement, Engine, and_, case, func, inspect, or_, select, update
-from sqlalchemy.exc import SQLAlchemyError
 
 from kodo_consumer.adapters.stores.sql_tables import now_ms
 from kodo_consumer.inbox.inbox_filter import UNHANDLED, InboxFilter, InboxStatus
 from kodo_consumer.inbox.table import NAME, TABLE
-from kodo_consumer.outbox.outbox_store import existing_engine, unusable
+from kodo_consumer.outbox.outbox_store import CONNECT_ERRORS, existing_engine, unusable
 from kodo_consumer.outbox.table import lacking_columns
 from kodoctl.errors import KodoctlError, error
 
@@ -37,7 +36,7 @@ def _status() -> ColumnElement[str]:
 
 
 class InboxRows:
-    """Rows of one database's inbox table, for the command line."""
+    """Rows of one database's inbox table, of all subscriptions, for the command line."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -48,14 +47,15 @@ class InboxRows:
         return self._engine.url
 
     def close(self) -> None:
-        """Closes the pooled connections of the database."""
+        """Closes the pooled connections of the database. Later calls open new ones."""
         self._engine.dispose()
 
     def status(self, subscription: str | None = None) -> list[dict[str, Any]]:
-        """Returns a dict for each subscription with rows, sorted by its name: `subscription`, `counts` (rows by
-        status), `oldest_seconds` (age of the first row that is not done; None if all are done), `workers` (claimed rows
-        by claim), and `dead` (dicts with `cause`, `tenant` and their number of dead `rows`, most first, at most 100 of
-        them). `subscription`: full name; None: all.
+        """Returns a dict for each subscription with rows, sorted by its name: `subscription`; `counts` (number of rows
+        by status, without statuses that have none); `oldest_seconds` (whole seconds since the first row that is not
+        done was received; None if all are done); `workers` (number of claimed rows by name of the claim, of which a
+        worker has one for each lane); `dead` (dicts with `cause`, which is "" without a reason, `tenant` and their
+        number of dead `rows`, most rows first, at most 100 dicts). `subscription`: full name; None: all.
         """
         mine = [] if subscription is None else [_C.subscription == subscription]
         status = _status()
@@ -101,8 +101,8 @@ class InboxRows:
             return {one: int(count) for one, count in connection.execute(counted)}
 
     def rows(self, chosen: InboxFilter, limit: int) -> list[dict[str, Any]]:
-        """Returns at most `limit` rows in the order of receipt, as dicts of `status` and the columns of the table, but
-        without `head`, `body` and `name`.
+        """Returns the first `limit` chosen rows in the order of receipt, as dicts of the columns of the table, but
+        without `head`, `body` and `name`, and of `status`.
         """
         shown = [column for column in TABLE.columns if column.name not in ("head", "body", "name")]
         statement = select(*shown, _status().label("status")).where(_among(chosen)).order_by(_C.id).limit(limit)
@@ -110,8 +110,9 @@ class InboxRows:
             return [dict(row) for row in connection.execute(statement).mappings()]
 
     def retry(self, chosen: InboxFilter, *, limit: int) -> int:
-        """Makes at most `limit` chosen rows waiting again that are done or to be discarded; if `chosen` has no status
-        and no id, only rows that are dead, discarded or to be discarded. Returns the number of changed rows.
+        """Makes rows wait again: the first `limit` chosen ones that are done or to be discarded; if `chosen` has no id
+        and no status, only those that are dead, discarded or to be discarded. Erases outcome, reason and claim; copies
+        of the messages on topics stay. Returns the number of changed rows.
         """
         again = or_(_C.done_at.is_not(None), _C.outcome != "")
         usual = again if chosen.ids or chosen.statuses else _status().in_([one.value for one in UNHANDLED])
@@ -122,9 +123,9 @@ class InboxRows:
             return connection.execute(change).rowcount
 
     def discard(self, chosen: InboxFilter, reason: str, *, limit: int) -> tuple[int, int]:
-        """Marks at most `limit` waiting rows to be discarded, with a reason: the next worker that claims one ends it
-        unhandled. Returns (number of marked rows, number of chosen rows that stay as they are because a worker has
-        claimed them).
+        """Marks rows to be discarded, the first `limit` chosen ones that wait, with a `reason`, which is not empty: the
+        next worker that claims one ends it unhandled. A row whose claim has lapsed waits, too, and that claim loses it.
+        Returns (number of marked rows, number of chosen rows that stay as they are because a worker has claimed them).
         """
         waits = and_(_C.done_at.is_(None), _C.outcome == "", _C.claimed_until <= now_ms())
         claimed = and_(_C.done_at.is_(None), _C.claimed_until > now_ms())
@@ -151,8 +152,9 @@ def _among(choice: InboxFilter) -> ColumnElement[bool]:
 
 
 def lacking(engine: Engine) -> str:
-    """Returns the remedy, as a text, if the database lacks the inbox table or columns of it; "" if it lacks nothing.
-    Raises SQLAlchemyError.
+    """Returns the remedy, as a text, if the database lacks the inbox table or columns of it; else "". Indexes, and
+    types of columns, are not checked. Raises SQLAlchemyError; ValueError, TypeError or OverflowError of the driver for
+    options in the address that it does not take.
     """
     if not inspect(engine).has_table(NAME):
         return f"the database has no table {NAME}: call `create_table()` of the Inbox once, or run what `kodo-consumer inbox schema` prints"
@@ -160,13 +162,14 @@ def lacking(engine: Engine) -> str:
 
 
 def open_rows(url: str) -> InboxRows:
-    """Returns the inbox of the database at a URL, after a check of its table. Raises KodoctlError if the database or
-    the table cannot be used.
+    """Returns the inbox of the database at a URL, after a check of its table. Raises KodoctlError if the database does
+    not answer or cannot be used, for a missing file of SQLite, and if the table or a column is missing; ValueError or
+    TypeError as `lacking`.
     """
     engine = existing_engine(url)
     try:
         detail = lacking(engine)
-    except SQLAlchemyError as problem:
+    except CONNECT_ERRORS as problem:
         engine.dispose()
         raise unusable(engine.url, problem) from None
     if detail:

@@ -1,4 +1,4 @@
-"""SQL store of the inbox: every call is one short transaction. Methods raise SQLAlchemyError."""
+"""SQL store of the inbox: every call is one short transaction, `counts` two. Methods raise SQLAlchemyError."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def no_tenant(_properties: Mapping[str, str], _key: str) -> str:
 
 
 class InboxBacklog(NamedTuple):
-    """Rows whose messages are not done. `waiting`: number of rows that no worker has claimed, or whose claim has
-    lapsed; `claimed`: number of the others; `oldest`: seconds since the first of these rows was received, 0 if no row
-    is left.
+    """Rows of a subscription that are not done. `waiting`: number of those that no worker has claimed, or whose claim
+    has lapsed; `claimed`: number of those whose claim lasts; `oldest`: seconds since the first of both was received; 0
+    if there is none.
     """
 
     waiting: int
@@ -41,7 +41,9 @@ class InboxBacklog(NamedTuple):
 
 
 class InboxStore:
-    """Rows of one subscription in the inbox table. `lasts`: ms that a claim lasts unless it is renewed."""
+    """Rows of one subscription in the inbox table. `lasts`: ms that a claim lasts unless it is renewed. Names of claims
+    must differ from all others in the database: methods that take claims or tokens do not look at the subscription.
+    """
 
     def __init__(self, engine: Engine, subscription: str, lasts: int) -> None:
         self.lasts = lasts
@@ -51,10 +53,11 @@ class InboxStore:
     def accept(
         self, topic: str, deliveries: Sequence[Delivery], tenant_of: TenantOf = no_tenant, *, ordered: bool = False
     ) -> Mapping[str, str]:
-        """Stores received messages of a topic (one at least) in one transaction, except repeats of stored ones. All may
-        be acknowledged afterwards. Returns the name of each message's row by position, for repeats that of the stored
-        one. `tenant_of`: tenant by properties and key. `ordered`: the order of each key is to be kept. Raises
-        SQLAlchemyError.
+        """Stores received messages of a topic (one at least) in one transaction, except repeats of messages whose rows
+        are still there, done or not. All may be acknowledged afterwards. Returns the name of each message's row by the
+        message's position; a repeat has the name of the row that was there. `tenant_of`: returns the tenant by
+        properties and key. `ordered`: the order of each key is to be kept. Raises SQLAlchemyError; KodoctlError for
+        another database than SQLite and PostgreSQL.
         """
         names = {one.position: name_of_row(topic, one) for one in deliveries}
         rows = [
@@ -72,7 +75,8 @@ class InboxStore:
 
     def repeats(self, names: Mapping[str, str]) -> set[str]:
         """Returns the positions of accepted messages that have no row of their own, because they repeat a message that
-        was stored at another position. `names`: what `accept` returned.
+        was stored at another position. A message that came again from the same position is not among them. `names`: as
+        `accept` returned it.
         """
         c = TABLE.c
         rows = select(c.name, c.position).where(self._mine, c.name.in_(names.values()))
@@ -81,13 +85,13 @@ class InboxStore:
         return {position for position, name in names.items() if first.get(name, position) != position}
 
     def claim(self, topic: str, claim: str, limit: int, *, ordered: bool = False) -> list[Delivery]:
-        """Claims the first rows of a topic that are to do and that no worker has (or whose claim has lapsed), at most
-        `limit`, under the name `claim`, and returns their messages in the order of receipt. Rows that this claim has
-        already are left out, also where it lapsed, because their messages were delivered to this worker. PostgreSQL
-        skips rows that another worker is just claiming.
+        """Claims the first rows of a topic that are to do and that no other claim has (or whose claim has lapsed), at
+        most `limit`, under the name `claim`, and returns their messages in the order of receipt. Rows that were claimed
+        under this name before are left out, also if the claim lapsed or was released, because their messages were
+        delivered to this worker; `give_back` ends that. PostgreSQL skips rows that others are just changing.
 
-        `ordered`: rows are left out while another worker has an earlier one of their key. Claims of one topic then wait
-        for one another in PostgreSQL, as writes always do in SQLite.
+        `ordered`: rows are left out while another claim that has not lapsed has an earlier one of their key. Claims of
+        one topic then wait for one another in PostgreSQL, as writes always do in SQLite.
         """
         c = TABLE.c
         lapsed = and_(c.claimed_until <= now_ms(), c.claimed_by.is_distinct_from(claim))
@@ -108,8 +112,9 @@ class InboxStore:
         return [delivery_of(row, claim) for row in rows]
 
     def finish(self, tokens: Collection[InboxToken]) -> list[InboxToken]:
-        """Marks claimed rows as done, with their outcomes. Returns the tokens of rows that are not marked, because the
-        claim in the token does not have the row any more.
+        """Marks rows as done, with the outcomes in their tokens, also if their claim has lapsed. Returns the tokens of
+        rows that it did not mark, because the claim in the token does not have the row any more, or the row was done
+        before.
         """
         c, ended, lost = TABLE.c, defaultdict[tuple[str, Event, str], dict[int, InboxToken]](dict), list[InboxToken]()
         for token in tokens:
@@ -124,9 +129,9 @@ class InboxStore:
         return lost
 
     def renew(self, claims: Collection[str], ordered: Collection[str] = ()) -> set[int]:
-        """Lets claims last anew, also lapsed ones. Returns the ids of the rows that they have, without those that other
-        claims took over. `ordered`: topics on which the order of each key is kept: there no other worker claims rows
-        meanwhile.
+        """Lets claims last anew, also lapsed ones. Returns the ids of the rows that they have and that are to do,
+        without those that other claims took over. `ordered`: topics on which the order of each key is kept: PostgreSQL
+        first waits until no other worker claims or renews rows of this subscription there, as SQLite does in any case.
         """
         mine = and_(TABLE.c.claimed_by.in_(claims), _TO_DO)
         change = update(TABLE).where(mine).values(claimed_until=self._until()).returning(TABLE.c.id)
@@ -143,34 +148,31 @@ class InboxStore:
                 key = func.hashtext(f"{NAME} {self._subscription} {topic}")
                 connection.execute(select(func.pg_advisory_xact_lock(key)))
 
-    def give_back(self, tokens: Collection[InboxToken]) -> None:
-        """Ends the claims of these rows, but for rows that another worker has claimed by now: other workers may claim
-        the rows at once.
+    def give_back(self, rows: Collection[int], claims: Collection[str]) -> None:
+        """Ends the claims of the rows with these ids, except rows that none of `claims` has, and done ones: any worker,
+        this one too, may claim the rows at once.
         """
-        c = TABLE.c
-        mine = and_(
-            c.id.in_([token.row for token in tokens]), c.claimed_by.in_({token.claim for token in tokens}), _TO_DO
-        )
+        mine = and_(TABLE.c.id.in_(rows), TABLE.c.claimed_by.in_(claims), _TO_DO)
         with self._engine.begin() as connection:
             connection.execute(update(TABLE).where(mine).values(claimed_by="", claimed_until=0))
 
     def release(self, claims: Collection[str]) -> None:
-        """Ends claims: other workers may claim their rows at once."""
+        """Ends claims: others may claim the rows at once. Until somebody does, `finish` still marks them as done."""
         mine = and_(TABLE.c.claimed_by.in_(claims), _TO_DO)
         with self._engine.begin() as connection:
             connection.execute(update(TABLE).where(mine).values(claimed_until=0))
 
     def forget_done(self, keep: int, limit: int) -> int:
-        """Deletes at most `limit` rows that were done more than `keep` ms ago. Returns the number of them."""
+        """Deletes at most `limit` rows of this subscription that were done more than `keep` ms ago. Returns the number
+        of deleted rows.
+        """
         c = TABLE.c
         old = select(c.id).where(self._mine, c.done_at < now_ms() - keep).limit(limit)
         with self._engine.begin() as connection:
             return connection.execute(delete(TABLE).where(c.id.in_(old))).rowcount
 
     def backlog(self) -> InboxBacklog:
-        """Counts the rows of this subscription whose messages are not done. Blocks for a query, and raises SQLAlchemy's
-        errors.
-        """
+        """Counts the rows of this subscription that are not done. Blocks for a query. Raises SQLAlchemyError."""
         c = TABLE.c
         by_workers = func.count().filter(c.claimed_until > now_ms())
         age = now_ms() - func.coalesce(func.min(c.received_at), now_ms())
@@ -180,7 +182,9 @@ class InboxStore:
         return InboxBacklog(int(every) - int(claimed), int(claimed), max(0.0, int(oldest) / 1000))
 
     def counts(self) -> dict[str, int]:
-        """Returns the number of rows: `waiting` (to do, and no worker has it), `claimed` and `done`."""
+        """Returns the number of rows of this subscription: `waiting` (to do, and no worker has it), `claimed` and
+        `done` (as long as they are kept). Counts by two queries, one after the other.
+        """
         to_do = self.backlog()
         with self._engine.connect() as connection:
             done = connection.execute(select(func.count()).where(self._mine, ~_TO_DO)).scalar_one()

@@ -15,8 +15,9 @@ NAME: Final = "kodo_inbox"
 
 
 def inbox_table(metadata: MetaData) -> Table:
-    """Returns the inbox table as a part of an application's own `metadata`, so that the application's migrations
-    include the table.
+    """Adds the inbox table to an application's own `metadata`, so that the application's migrations include it, and
+    returns the table. Raises SQLAlchemyError if `metadata` has it already. Inboxes name the table without a schema,
+    also if `metadata` has a schema.
     """
     number = BigInteger().with_variant(Integer, "sqlite")
     table = Table(

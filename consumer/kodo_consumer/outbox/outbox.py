@@ -55,7 +55,7 @@ _MOST_KEYS: Final = 1_000  # keys that are remembered, before those are forgotte
 
 
 class RowArguments(TypedDict, total=False):
-    """Arguments of `Outbox.statement`: those of `Outbox.add`, without `session` and `id`."""
+    """Arguments of `Outbox.statement` besides `dialect`: those of `Outbox.add`, without `session` and `id`."""
 
     topic: Required[str]
     payload: Required[Any]
@@ -69,9 +69,10 @@ class Outbox:
     """Writes messages into the outbox table. `app`: name of the writing application; `env`: environment that the
     messages are for; "": any; `send_targets`: topics of the topology; `clock`: for tests; None: rows become due by the
     clock of the database, as for relays; `traces`: whether messages carry the caller's span, as the setting says.
+    Thread-safe. Rows with ids of the caller's keep the order of their key only if one object writes all of them.
 
-    Without `send_targets` messages are not checked against a topology: the relay then marks rows that the topology does
-    not allow as failed.
+    Without `send_targets` messages are not checked against a topology, and none is encoded as Avro: the relay then
+    marks rows that the topology does not allow as failed.
     """
 
     def __init__(
@@ -92,9 +93,10 @@ class Outbox:
     def load(cls, path: str | Path, *, app: str = "", **place: Unpack[ConnectionOptions]) -> Outbox:
         """Returns an outbox that refuses messages which the topology file does not allow; later changes of the file do
         not count. Opens no connection. `app`: name of the writing application, which its rows carry. `place`: options
-        as in ConnectionOptions, of which only those count that choose the environment: rows are for the environment
-        `env` of the file; without this option for that of KODOCTL_ENV, else of the context; if none is named anywhere,
-        for any. Raises KodoctlError for a wrong file, options or settings.
+        as in ConnectionOptions, which only choose the environment of the file here: that of `env`, else of KODOCTL_ENV,
+        else of the context, the current one only if no address of the admin API is given. Rows are for this
+        environment; for any if the file is loaded without one. Raises KodoctlError for a wrong file, options or
+        settings, and if the file has environments and none is named.
         """
         with ReadableErrors(path) as readable:
             surroundings = Environment.of(**place)
@@ -112,8 +114,9 @@ class Outbox:
 
     def interceptor(self, moment: Literal["send", "publish"], /) -> Callable[[Any], Any]:
         """Adds a hook before a row is checked ("send"), or after that, before it is written ("publish"), given as a
-        decorator, as Producer.interceptor does. The Draft of "send" has the options key, properties, delay and id. A
-        hook "publish" returns None: receipts come to the relay, in another process.
+        decorator, as Producer.interceptor does; none may be async. `add` and `statement` call the hooks. The Draft of
+        "send" has the options key, properties, delay and id. A hook "publish" returns None, because receipts come to
+        the relay, in another process; its message has the id "" if the database is to make one.
         """
 
         def take(hook: Any) -> Any:
@@ -134,16 +137,19 @@ class Outbox:
         delay: str | int = 0,
         id: str | None = None,  # noqa: A002  # the word of the message property
     ) -> str:
-        """Adds a message to the caller's transaction, and returns the identity of the message (`kodo-id`). The message
-        is sent after the transaction commits; a rollback removes it.
+        """Adds a message to the caller's transaction, and returns the identity of the message (`kodo-id`). A relay
+        sends the message after the transaction commits; a rollback removes it.
 
         `topic`: a ground topic of the topology, followed by `-LEVEL` for a level other than L1. A payload that is not
         bytes is sent as JSON, to an Avro topic as Avro, and None as a tombstone; values of properties that are true,
         false or numbers are written as JSON writes them. `key`: None and "": none. `biz_code`: kind of business, which
         chooses the backoff; `delay`: earliest time of the send, as `10s` or ms from now, by the database's clock; `id`:
-        the identity; None: a new one. Raises UsageError for anything that the topology, the table or a message does not
-        allow, and if the session has no transaction that can be rolled back; SQLAlchemyError, such as for an `id` that
-        the table has.
+        the identity; None and "": a new one. Blocks for the INSERT, and before it up to 2 ms if rows of the key have
+        ids of the caller's.
+
+        Raises UsageError for anything that the topology, the table or a message does not allow, except for its size,
+        which the relay checks, and if the session has no transaction that can be rolled back; InvalidFileError for a
+        payload schema that cannot be used; SQLAlchemyError, such as for an `id` that the table has; errors of hooks.
         """
         with self._readable:
             if hasattr(session, "run_sync"):  # its `execute` would do nothing, and nobody would hear of it
@@ -159,11 +165,13 @@ class Outbox:
                 return str(session.execute(_insert(values)).scalar_one())
 
     def statement(self, dialect: str, **message: Unpack[RowArguments]) -> tuple[str, dict[str, Any]]:
-        """Returns the INSERT that `add` would execute, and its parameters, to be executed at once by a cursor that is
-        not SQLAlchemy's, such as Django's, in the caller's transaction. Parameters are written as `%(name)s`; the
-        statement returns one row with the identity of the message. `dialect`: `postgresql` or `sqlite`.
+        """Returns the INSERT that `add` would execute, and its parameters, to be executed once, and at once, by a
+        cursor that is not SQLAlchemy's, in the caller's transaction. Parameters are written as `%(name)s`: cursors of
+        psycopg and of Django take them so, those of the module sqlite3 do not. The statement returns one row with the
+        identity of the message. `dialect`: `postgresql` or `sqlite`.
 
-        Nothing checks that the caller is in a transaction. Raises UsageError as `add` does, and for another dialect.
+        Nothing checks that the caller is in a transaction. Raises UsageError as `add` does, for another dialect, and
+        for an `id`, also if a hook gives one.
         """
         with self._readable:
             if dialect not in DIALECTS:
@@ -246,8 +254,8 @@ def _unfit(row: Mapping[str, Any]) -> list[Any]:
 
 
 class row_id(FunctionElement[str]):  # noqa: N801  # reads as the SQL function it is
-    """SQL expression of a unique row id, 32 hex digits: `now` in ms since the epoch (12), a counter (8), random digits
-    (12).
+    """SQL expression of a unique row id, 32 hex digits: `now` in ms since the epoch (12), a counter of the process (8),
+    random digits (12). Each row needs an object of its own.
 
     `now` is the database's clock, which all processes share. With the clocks of their machines, a row could be sent
     before an earlier row of its key that another process had committed.
@@ -275,7 +283,9 @@ def _id_sqlite(element: Any, compiler: Any, **more: Any) -> str:
 
 
 class CreationOrder:
-    """Order of the rows of a key: remembers when its outbox last wrote a row, by topic and key. Thread-safe."""
+    """Order of the rows of a key that one outbox writes: remembers when it last wrote a row, by topic and key, as long
+    as that matters. Thread-safe.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -283,9 +293,9 @@ class CreationOrder:
 
     @contextmanager
     def writing(self, topic: str, key: str, *, own_id: bool) -> Iterator[None]:
-        """Context for writing a row. If this row or the previous row of its key has an id of the caller's (`own_id`),
-        waits until the millisecond of the previous row is over, 2 ms at most, because such ids need not ascend. Rows
-        without a key have no order.
+        """Context for writing a row. If this row or the previous row of its topic and key has an id of the caller's
+        (`own_id`), first waits until the millisecond of the previous row is over, 2 ms at most, because such ids need
+        not ascend. Rows without a key have no order. A row whose writing raises does not count as a previous one.
         """
         if not key:
             yield

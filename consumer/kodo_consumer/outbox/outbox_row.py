@@ -18,8 +18,9 @@ _TEXTS: Final = ("id", "topic", "key", "properties", "biz_code")
 
 class Row(NamedTuple):
     """A row that a relay has claimed. `version`: the version of the row since the claim; `key`: "": none; `body`: None:
-    a tombstone; `retry_count`: sends without a receipt; `created_at`: ms since the epoch; `problem`: why the row can
-    never be sent, such as a column with a value of another type, which SQLite allows; "": none.
+    a tombstone; `retry_count`: sends without a receipt since the row was written or pushed; `created_at`: ms since the
+    epoch; `problem`: why the row can never be sent, such as a column with a value of another type, which SQLite allows;
+    other fields may then have such a value; "": none.
     """
 
     id: str
@@ -34,7 +35,9 @@ class Row(NamedTuple):
     problem: str = ""
 
     def message_properties(self) -> dict[str, Any]:
-        """Returns the properties of the message. Raises ValueError if the column is not a JSON object."""
+        """Returns the properties of the message, whose values are not checked; an empty column has none. Raises
+        ValueError if the column is not a JSON object.
+        """
         try:
             found = json.loads(self.properties or "{}")
         except RecursionError:
@@ -47,9 +50,9 @@ class Row(NamedTuple):
 
 
 def row_of(found: Any) -> Row:
-    """Returns a row of the database as a `Row`. NULL in `key`, `properties` or `biz_code` becomes ""; a text in `body`
-    becomes its UTF-8 bytes, as in PostgreSQL. Columns of a wrong type are listed in `problem`, except `created_at`,
-    which becomes a time far in the future.
+    """Returns a row of the database as a `Row`. NULL in `key`, `properties` or `biz_code` becomes "", a text in `body`
+    its UTF-8 bytes. Columns of a wrong type are listed in `problem`, except `version`, which is not checked, and
+    `created_at`, which becomes a time far in the future.
     """
     values: dict[str, Any] = dict(found._mapping)  # noqa: SLF001  # SQLAlchemy's own name
     values |= {name: "" for name in ("key", "properties", "biz_code") if values[name] is None}
@@ -71,8 +74,9 @@ def row_of(found: Any) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class RowResult:
-    """New state of a claimed row. `delay`: ms from now until the next push, by the database's clock (0 if `status` is
-    sent or failed); `tries`: sends without a receipt; `error`: reason of the last failure.
+    """New state of a claimed row. `delay`: ms from the time of writing until the next push, by the database's clock (0
+    if `status` is sent or failed); `tries`: sends without a receipt; `error`: reason of the last failure; None: the row
+    keeps an earlier reason if it is to be sent, else it keeps none.
     """
 
     row: Row

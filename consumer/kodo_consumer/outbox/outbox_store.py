@@ -1,8 +1,8 @@
 """SQL store of the outbox: the calls of the relay and of the command line on its table.
 
-Every call is one short transaction, but for a claim of ordered topics, which may take three. A claim is optimistic: it
-changes a row only if its version is still the one that was read. A relay that died leaves rows `sending`; after the end
-of their claim another relay may claim them.
+A call is one short transaction, but for a claim of ordered topics, which may take three, and for results that the
+database refuses together. A claim is optimistic: it changes a row only if its version is still the one that was read. A
+relay that died leaves rows `sending`; after the end of their claim another relay may claim them.
 """
 
 from __future__ import annotations
@@ -11,18 +11,21 @@ import logging
 import sqlite3
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import (
+    CTE,
     URL,
     BigInteger,
     Boolean,
     ColumnElement,
     Connection,
     Engine,
+    FromClause,
+    Select,
     and_,
     bindparam,
+    case,
     create_engine,
     delete,
     exists,
@@ -40,7 +43,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 from sqlalchemy.types import NULLTYPE
 
-from kodo_consumer.adapters.stores.database_url import address_without_secrets, without_secrets
+from kodo_consumer.adapters.stores.database_url import address_without_secrets, missing_file, without_secrets
 from kodo_consumer.adapters.stores.sql_tables import now_ms
 from kodo_consumer.core.values.infrastructure_faults import words
 from kodo_consumer.outbox.outbox_row import MAX_ID, Row, RowResult, row_of
@@ -54,14 +57,16 @@ _UNTIMED_ALSO: Final = {"sqlite": [literal_column("typeof(next_push_at) NOT IN (
 _WAITING: Final = unsent(f"{NAME}.status")
 _EARLIER: Final = TABLE.alias("earlier")
 _EARLIER_WAITING: Final = unsent("earlier.status")
+CONNECT_ERRORS: Final = (SQLAlchemyError, ValueError, TypeError, OverflowError)
+"""Errors of a connection: also those of a driver that does not take an option of the address."""
 UNUSABLE: Final = "database cannot be used"
 _EXAMPLE: Final = "for PostgreSQL write postgresql+psycopg://USER:PASSWORD@HOST/DATABASE"
 
 
 @dataclass(frozen=True, slots=True)
 class OutboxScope:
-    """Rows that a relay sends: of one `app` (None: of all), for the environment `env`, and those for any environment
-    (those alone if `env` is "").
+    """Scope of a relay: rows of the protocol `pulsar` whose environment is `env`, or "" for any environment, and whose
+    app is `app` (None: any app). So with the `env` "" rows that name an environment are left out.
     """
 
     env: str = ""
@@ -69,10 +74,15 @@ class OutboxScope:
 
     @property
     def condition(self) -> ColumnElement[bool]:
-        """Condition on the outbox table that chooses these rows, of the protocol `pulsar`."""
-        c = TABLE.c
-        mine = and_(c.protocol == PULSAR, c.env.in_(["", self.env]))
-        return mine if self.app is None else and_(mine, c.app == self.app)
+        """Condition on the outbox table that chooses the rows of this scope, whatever their status is."""
+        mine = self.of_any_app(TABLE)
+        return mine if self.app is None else and_(mine, TABLE.c.app == self.app)
+
+    def of_any_app(self, table: FromClause) -> ColumnElement[bool]:
+        """Returns the condition that chooses the rows of this scope, and such rows of other apps, which go to the same
+        topics. `table`: the outbox table, or an alias of it.
+        """
+        return and_(table.c.protocol == PULSAR, table.c.env.in_(["", self.env]))
 
 
 _COLUMNS: Final = [type_coerce(TABLE.c[name], NULLTYPE).label(name) for name in Row._fields if name != "problem"]
@@ -85,9 +95,12 @@ _UNTIMED: Final = "next_push_at is not a whole number of ms since the epoch"
 class OutboxStore:
     """Reads and writes the outbox table of one database, for relays and for the command line.
 
-    `scope`: the rows that the relay's methods see; None: those of every app whose `env` is empty. `counts`, `rows`,
-    `push` and `hold` ignore it and see all rows. `now`: returns a SQL expression of the time in ms since the epoch;
-    None: the clock of the database. Methods raise SQLAlchemyError, only `check` raises KodoctlError instead.
+    `scope`: rows that the methods for relays see; None: rows of any app whose `env` is "". The methods for people,
+    `counts`, `rows`, `push` and `hold`, see the rows of every scope. `now`: returns a SQL expression of the time in ms
+    since the epoch; None: the clock of the database.
+
+    Methods raise SQLAlchemyError, and UnicodeEncodeError or OverflowError of the driver for an argument that it cannot
+    pass to the database; `check` raises KodoctlError instead.
     """
 
     def __init__(
@@ -96,7 +109,8 @@ class OutboxStore:
         self._engine, self._now = engine, now or database_now
         scope = scope or OutboxScope()
         self.identity: Hashable = (engine.url, scope)  # equal for stores of the same rows
-        self._scope = scope.condition
+        self._scope, self._app = scope.condition, scope.app
+        self._of_any_app, self._earlier_of_any_app = scope.of_any_app(TABLE), scope.of_any_app(_EARLIER)
         self._untimed = or_(TABLE.c.next_push_at.is_(None), *_UNTIMED_ALSO.get(engine.dialect.name, ()))
 
     @property
@@ -105,14 +119,14 @@ class OutboxStore:
         return self._engine.url
 
     def close(self) -> None:
-        """Closes the pooled connections of the database."""
+        """Closes the pooled connections of the database. Later calls open new ones."""
         self._engine.dispose()
 
     def check(self) -> None:
         """Raises KodoctlError if the database lacks the table or columns of it, or cannot be used."""
         try:
             findings = lacking(self._engine)
-        except (SQLAlchemyError, ValueError, TypeError) as problem:
+        except CONNECT_ERRORS as problem:
             raise unusable(self._engine.url, problem) from None
         if findings:
             raise KodoctlError(*findings)
@@ -128,13 +142,15 @@ class OutboxStore:
         only: str | None = None,
         ordered: Collection[str] = (),
     ) -> Iterator[list[Row]]:
-        """Claims up to `limit` rows that are due, for `lasts` ms, and yields them, those of each transaction when it is
-        committed: an error later on does not lose them. Rows whose earlier claim has ended are due, too. `resting`:
-        topics whose rows are left out; `only`: topic whose rows alone are claimed; None: any.
+        """Claims up to `limit` due rows of the scope for `lasts` ms, while the caller iterates. Yields the rows of each
+        transaction when it is committed, sorted by creation, so that an error of a later transaction does not lose
+        them; a list may be empty. Rows whose claim has ended are due, too. `only`: topic whose rows alone are claimed;
+        None: any topic but those in `resting`.
 
-        In `ordered` topics the first due row of a key is claimed, if no earlier one is claimed or waits for its next
-        try, and with it the next due rows of the key, unless one of the key waits for its next try. So only one relay
-        at a time has rows of a key.
+        In `ordered` topics a row with a key is claimed if no earlier unsent row of the key is due, claimed or waits for
+        its next try; held rows, and rows whose first send is not due yet, do not count. Rows of any app count, but none
+        of another environment or protocol. Further due rows of the key come with it, unless another row of the key has
+        a claim that lasts, waits for its next try, or is due and of another app.
         """
         c = TABLE.c
         with self._engine.begin() as connection:
@@ -145,20 +161,23 @@ class OutboxStore:
             elif resting:
                 due = and_(due, c.topic.not_in(sorted(resting)))
             keyed = and_(c.topic.in_(sorted(ordered)), c.key != "")
-            first = and_(due, or_(not_(keyed), not_(_earlier(now)))) if ordered else due
+            first = and_(due, or_(not_(keyed), not_(self._has_earlier(now)))) if ordered else due
             rows = self._take(connection, first, limit, now + lasts)
         yield rows
-        heads = {(row.topic, row.key) for row in rows if not row.problem and row.key and row.topic in ordered}
-        if heads and len(rows) < limit and (free := heads - self._with_gaps(heads, now)):
-            behind = and_(due, c.status == RowStatus.TO_SEND, tuple_(c.topic, c.key).in_(sorted(free)))
+        heads = {(row.topic, row.key): row.id for row in rows if not row.problem and row.key and row.topic in ordered}
+        if heads and len(rows) < limit and (free := heads.keys() - self._with_gaps(heads, now)):
+            behind = and_(due, tuple_(c.topic, c.key).in_(sorted(free)))
             with self._engine.begin() as connection:
-                more = self._take(connection, behind, limit - len(rows), now + lasts, c.created_at, c.id)
+                more = self._take(connection, behind, limit - len(rows), now + lasts, in_order=True)
             yield more
 
     def settle(self, verdicts: Sequence[RowResult]) -> int:
-        """Writes the new states of claimed rows. Returns the number of rows that were not written, because another
-        relay claimed them after the claim had ended. If the database refuses the values, each row is written by itself,
-        so that one row does not hold up the others; one that cannot be written stays claimed, which is logged.
+        """Writes the new states of claimed rows. Returns the number of rows that stay unchanged, because their version
+        is not that of the claim any more: mostly another relay claimed them after the claim had ended.
+
+        If the database refuses the values, each row is written by itself, so that one row does not hold up the others.
+        A row that is refused by itself is written with 0 tries and a placeholder as its error; if that is refused, too,
+        the row stays claimed until its claim ends, which is logged, and does not count in the result.
         """
         ordered = sorted(verdicts, key=lambda verdict: str(verdict.row.id))  # one order for all relays: no deadlocks
         try:
@@ -184,7 +203,8 @@ class OutboxStore:
             .values(
                 status=bindparam("now_is"), version=NEXT_VERSION,
                 next_push_at=self._now() + bindparam("delay", type_=BigInteger),
-                retry_count=bindparam("tries"), last_error=bindparam("why"),
+                retry_count=bindparam("tries"),
+                last_error=case((bindparam("keeps_error", type_=Boolean), c.last_error), else_=bindparam("why")),
             )
         )  # fmt: skip
         parameters = [
@@ -195,6 +215,7 @@ class OutboxStore:
                 "delay": one.delay,
                 "tries": one.tries,
                 "why": one.error,
+                "keeps_error": one.error is None and one.status is RowStatus.TO_SEND,
             }
             for one in verdicts
         ]
@@ -202,8 +223,8 @@ class OutboxStore:
             return connection.execute(statement, parameters).rowcount
 
     def fail_untimed(self) -> int:
-        """Marks unsent rows whose `next_push_at` is not a number as failed, because they would never become due.
-        Returns the number of these rows.
+        """Marks unsent rows of the scope whose `next_push_at` is no number as failed, because they would never become
+        due. Returns the number of these rows.
         """
         failed = {"status": RowStatus.FAILED, "version": NEXT_VERSION, "last_error": _UNTIMED}
         statement = update(TABLE).where(_WAITING, self._untimed, self._scope)
@@ -211,8 +232,8 @@ class OutboxStore:
             return connection.execute(statement.values(**failed, next_push_at=self._now())).rowcount
 
     def next_due(self) -> int | None:
-        """Returns the time (ms since the epoch) when the next unsent row is due or the next claim ends; None if no row
-        is unsent. Held rows do not count.
+        """Returns the earliest time (ms since the epoch), perhaps a past one, at which a row of the scope is to be sent
+        or its claim ends; None if there is no such row. Held rows, and rows whose time is no number, do not count.
         """
         statement = select(func.min(TABLE.c.next_push_at)).where(_WAITING, TABLE.c.next_push_at < HELD, self._scope)
         with self._engine.connect() as connection:
@@ -220,8 +241,8 @@ class OutboxStore:
         return found
 
     def waiting(self) -> tuple[int, float]:
-        """Returns the number of unsent rows without the held ones, and for how many ms the first of them has been due,
-        0 if none is. A claimed row is due when its claim ends.
+        """Returns (number of unsent rows of the scope, ms for which the first of them has been due, 0 if none is due).
+        Held rows, and rows whose time is no number, do not count. A claimed row is due when its claim ends.
         """
         statement = select(func.count(), func.min(TABLE.c.next_push_at)).where(
             _WAITING, TABLE.c.next_push_at < HELD, self._scope
@@ -232,7 +253,9 @@ class OutboxStore:
         return int(count), late
 
     def forget_sent(self, keep: int, limit: int) -> int:
-        """Deletes at most `limit` rows that were sent more than `keep` ms ago. Returns the number of them."""
+        """Deletes at most `limit` rows of the scope that were marked as sent more than `keep` ms ago. Returns the
+        number of deleted rows.
+        """
         c = TABLE.c
         with self._engine.begin() as connection:
             before = self._read_clock(connection) - keep
@@ -242,9 +265,9 @@ class OutboxStore:
     # ---- people
 
     def counts(self, chosen: RowFilter = RowFilter()) -> dict[str, int]:  # noqa: B008  # it cannot be changed
-        """Returns the number of chosen rows by status, of all apps and environments; a status without rows is missing.
-        The unsent rows are also counted as `held`, as `retrying` (a send had no receipt), and as `late` (due for more
-        than a minute).
+        """Returns the number of chosen rows by status; a status without rows is missing. Unsent rows among them are
+        also counted as `held`, as `retrying` (not held, `retry_count` above 0), and as `late` (due for more than a
+        minute; a claimed row is due when its claim ends). These three are never missing.
         """
         c = TABLE.c
         by_status = select(type_coerce(c.status, NULLTYPE), func.count()).where(_among(chosen)).group_by(c.status)
@@ -261,28 +284,32 @@ class OutboxStore:
         return found
 
     def rows(self, chosen: RowFilter, limit: int) -> list[dict[str, Any]]:
-        """Returns at most `limit` rows in the order of their ids, as dicts of `is_due` (true: the row may be sent now)
-        and the columns, without `body`, `properties` and `protocol`; values as the driver gives them.
+        """Returns at most `limit` chosen rows in the order of their creation, as dicts of the columns, without `body`,
+        `properties` and `protocol`, with values as the driver gives them, and of `is_due`: true if the row is `to_send`
+        and its time has come.
         """
         columns = [column for column in TABLE.columns if column.name not in ("body", "properties", "protocol")]
         is_due = and_(TABLE.c.status == RowStatus.TO_SEND, TABLE.c.next_push_at <= self._now(), not_(self._untimed))
         shown = [type_coerce(column, NULLTYPE).label(column.name) for column in columns]
-        statement = select(*shown, is_due.label("is_due")).where(_among(chosen)).order_by(TABLE.c.id).limit(limit)
+        statement = select(*shown, is_due.label("is_due")).where(_among(chosen)).limit(limit)
+        statement = statement.order_by(TABLE.c.created_at, TABLE.c.id)
         with self._engine.connect() as connection:
             return [dict(row._mapping) for row in connection.execute(statement)]  # noqa: SLF001  # SQLAlchemy's own name
 
     def push(self, chosen: RowFilter, *, limit: int, spacing: float = 0.0) -> int:
-        """Makes at most `limit` rows due again that are to be sent, held or failed, in the order of their ids and with
-        `retry_count` 0: the first now, each next one `spacing` ms later. Sent rows, and rows that a relay has claimed,
-        stay unchanged. Returns the number of changed rows.
+        """Makes at most `limit` chosen rows due, the oldest first and with `retry_count` 0: the first now, each next
+        one `spacing` ms later, even if it was due before. Takes failed rows, and rows that are to be sent, held or not;
+        sent rows stay unchanged, and so do rows that a relay has claimed, even if the claim has ended. Returns the
+        number of changed rows.
         """
         ours = and_(_among(chosen), TABLE.c.status.in_([RowStatus.TO_SEND, RowStatus.FAILED]))
         from_now = self._now() + bindparam("delay", type_=BigInteger)
         return self._rewrite(ours, limit, from_now, lambda place: {"delay": round(place * spacing)}, retry_count=0)
 
     def hold(self, chosen: RowFilter, *, limit: int) -> int:
-        """Holds at most `limit` rows that are to be sent: they are not sent until `push` makes them due. Rows that a
-        relay has claimed stay unchanged. Returns the number of changed rows.
+        """Holds at most `limit` chosen rows that are to be sent, the oldest first: they are not sent until `push` makes
+        them due. Rows that are held already, or that a relay has claimed, even if the claim has ended, stay unchanged.
+        Returns the number of changed rows.
         """
         ours = and_(_among(chosen), TABLE.c.status == RowStatus.TO_SEND, TABLE.c.next_push_at < HELD)
         return self._rewrite(ours, limit, literal(HELD, BigInteger), lambda _: {})
@@ -306,7 +333,9 @@ class OutboxStore:
         )
         identified = [type_coerce(column, NULLTYPE) for column in (c.id, c.version)]
         with self._engine.begin() as connection:
-            found = connection.execute(select(*identified).where(condition).order_by(c.id).limit(limit)).all()
+            found = connection.execute(
+                select(*identified).where(condition).order_by(c.created_at, c.id).limit(limit)
+            ).all()
             if not found:
                 return 0
             given = [{"row": row[0], "was": row[1], **parameters(place)} for place, row in enumerate(found)]
@@ -315,13 +344,28 @@ class OutboxStore:
     def _read_clock(self, connection: Connection) -> int:
         return int(connection.execute(select(self._now())).scalar_one())
 
-    def _with_gaps(self, keys: Collection[tuple[str, str]], now: int) -> set[tuple[str, str]]:
-        """Keys, of those in `keys`, with a row that waits for its next try: later rows of such a key have to wait."""
+    def _has_earlier(self, now: int) -> ColumnElement[bool]:
+        """Condition: an earlier unsent row of the same topic and key must be sent first. A row that is held, or whose
+        first send is not due yet, does not count, nor does one that no relay of this environment sends.
+        """
+        c, e = TABLE.c, _EARLIER.c
+        is_older = tuple_(e.created_at, e.id) < tuple_(c.created_at, c.id)
+        before = and_(_EARLIER_WAITING, self._earlier_of_any_app, e.topic == c.topic, e.key == c.key, is_older)
+        is_tried = and_(e.retry_count > 0, e.next_push_at < HELD)
+        return exists().where(before, or_(e.status == RowStatus.SENDING, e.next_push_at <= now, is_tried))
+
+    def _with_gaps(self, heads: Mapping[tuple[str, str], str], now: int) -> set[tuple[str, str]]:
+        """Keys, of those in `heads`, whose later rows have to wait for one that this claim cannot take: it waits for
+        its next try, has a claim that lasts, or is due and of another app. `heads`: the id of the claimed first row of
+        each key, which does not count.
+        """
         c = TABLE.c
-        waits = and_(
-            _WAITING, c.status == RowStatus.TO_SEND, c.retry_count > 0, c.next_push_at > now, c.next_push_at < HELD
-        )
-        statement = select(c.topic, c.key).where(waits, tuple_(c.topic, c.key).in_(sorted(keys))).distinct()
+        is_begun = or_(c.status == RowStatus.SENDING, c.retry_count > 0)
+        stands = and_(c.next_push_at > now, c.next_push_at < HELD, is_begun)
+        if self._app is not None:
+            stands = or_(stands, and_(c.next_push_at <= now, c.app != self._app))
+        other = and_(tuple_(c.topic, c.key).in_(sorted(heads)), c.id.not_in(sorted(heads.values())))
+        statement = select(c.topic, c.key).where(_WAITING, self._of_any_app, stands, other).distinct()
         with self._engine.connect() as connection:
             return {(topic, key) for topic, key in connection.execute(statement)}
 
@@ -331,24 +375,42 @@ class OutboxStore:
         condition: ColumnElement[bool],
         limit: int,
         until: int,
-        *order: ColumnElement[Any],
+        *,
+        in_order: bool = False,
     ) -> list[Row]:
         """Selects and claims rows until the time `until` (ms since the epoch) by one statement; PostgreSQL skips rows
-        that another relay is just claiming.
+        that others are just changing. `in_order`: the first rows by creation, but none behind a skipped one of its key.
         """
         c = TABLE.c
-        picked = (
-            select(c.id, c.version).where(condition).order_by(*(order or (c.next_push_at, c.id))).limit(limit)
-            .with_for_update(skip_locked=True).cte("picked")
-        )  # fmt: skip
+        if in_order:
+            chosen = select(c.id, c.version, c.topic, c.key, c.created_at).where(condition)
+            first = chosen.order_by(c.created_at, c.id).limit(limit).cte("first_rows")
+            picked = _unlocked(select(c.id, c.version).where(_is_unchanged(first)))
+            is_locked, key = first.c.id.not_in(select(picked.c.id)), (first.c.topic, first.c.key)
+            locked = select(*key, func.min(first.c.created_at).label("since")).where(is_locked).group_by(*key).cte()
+            is_behind = and_(locked.c.topic == c.topic, locked.c.key == c.key, locked.c.since <= c.created_at)
+            in_turn = [not_(exists().where(is_behind))]
+        else:
+            picked = _unlocked(select(c.id, c.version).where(condition).order_by(c.next_push_at, c.id).limit(limit))
+            in_turn = []
         claim = (
             update(TABLE)
-            .where(c.id == picked.c.id, c.version.is_not_distinct_from(picked.c.version))
+            .where(_is_unchanged(picked), *in_turn)
             .values(status=RowStatus.SENDING, version=NEXT_VERSION, next_push_at=until)
             .returning(*_COLUMNS)
         )
         rows = map(row_of, connection.execute(claim))
         return sorted(rows, key=lambda row: (row.created_at, str(row.id)))
+
+
+def _unlocked(rows: Select[Any]) -> CTE:
+    """Ids and versions of the rows that nobody else is changing; the statement locks these rows."""
+    return rows.with_for_update(skip_locked=True, of=TABLE).cte("picked")
+
+
+def _is_unchanged(since: CTE) -> ColumnElement[bool]:
+    """Condition: the row has the version that it has in `since`."""
+    return and_(TABLE.c.id == since.c.id, TABLE.c.version.is_not_distinct_from(since.c.version))
 
 
 def database_now() -> ColumnElement[int]:
@@ -365,17 +427,6 @@ def _among(choice: RowFilter) -> ColumnElement[bool]:
     return and_(True, *parts, *lists)
 
 
-def _earlier(now: int) -> ColumnElement[bool]:
-    """Condition: an earlier unsent row of the same topic and key must be sent first. A row that is held, or whose first
-    send is not due yet, does not count.
-    """
-    c, e = TABLE.c, _EARLIER.c
-    is_older = tuple_(e.created_at, e.id) < tuple_(c.created_at, c.id)
-    before = and_(_EARLIER_WAITING, e.topic == c.topic, e.key == c.key, is_older)
-    stands = or_(e.status == RowStatus.SENDING, e.next_push_at <= now, and_(e.retry_count > 0, e.next_push_at < HELD))
-    return exists().where(before, stands)
-
-
 def open_store(url: str, scope: OutboxScope | None = None) -> OutboxStore:
     """Returns the outbox of the database at a URL, after a check of its table. `scope`: see OutboxStore. Raises
     KodoctlError if the database or the table cannot be used.
@@ -390,7 +441,9 @@ def open_store(url: str, scope: OutboxScope | None = None) -> OutboxStore:
 
 
 class LenientConnection(sqlite3.Connection):
-    """SQLite connection that also reads text which is not UTF-8: SQLite stores it, and only its row should fail."""
+    """SQLite connection that reads text which is not UTF-8 with half surrogates in place of its wrong bytes, where
+    others raise an error: SQLite stores such text, and one row must not end the reading of all.
+    """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -411,8 +464,9 @@ def _text_of(data: bytes) -> str:
 
 
 def engine_of(url: str) -> Engine:
-    """Returns the SQLAlchemy engine for a database URL, which does not connect yet. Raises KodoctlError without the
-    secrets of the URL.
+    """Returns the SQLAlchemy engine for a database URL, which does not connect yet. Raises KodoctlError, without the
+    secrets of the URL, for a text that is no URL, a database that is neither SQLite nor PostgreSQL, and a driver that
+    is not installed or refuses the URL.
     """
     try:
         parsed = make_url(url)
@@ -433,16 +487,15 @@ def existing_engine(url: str) -> Engine:
     because a connection would create it.
     """
     engine = engine_of(url)
-    file = engine.url.database or ""
-    if engine.dialect.name == "sqlite" and file not in ("", ":memory:") and not Path(file).exists():
+    if file := missing_file(engine.url):
         detail = f"{file}: there is no such file; a path that begins with no / is looked for in the working folder"
         raise KodoctlError(error("K721", UNUSABLE, detail))
     return engine
 
 
 def unusable(url: URL, problem: Exception) -> KodoctlError:
-    """Returns the error for a database that cannot be used, with the database's own text: without the statement and its
-    parameters, and without secrets of the URL.
+    """Returns the error for a database that cannot be used. Its text has the address and the driver's own words, not
+    the statement and the parameters that SQLAlchemy adds; secrets of the URL are masked.
     """
     reason = without_secrets(" ".join(str(getattr(problem, "orig", None) or problem).split()), url)
     return KodoctlError(error("K721", UNUSABLE, f"{address_without_secrets(url)}: {reason}"))

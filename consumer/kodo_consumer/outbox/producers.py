@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from kodoctl.errors import ClusterError
+from kodoctl.errors import ClusterError, UsageError
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.broker import Receipt
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 class Senders:
-    """Sends rows with one producer for each topic, which is opened with the first row of the topic."""
+    """Sends rows with one producer for each topic, which is opened with the first row of the topic. `connect`: returns
+    a connected producer.
+    """
 
     def __init__(self, send_targets: OutboxTopics, connect: Callable[[SendTarget], Producer]) -> None:
         self.send_targets = send_targets
@@ -29,27 +31,41 @@ class Senders:
 
     def post(self, row: Row, on_receipt: Callable[[Receipt], None]) -> None:
         """Sends a row, with the row's id as `kodo-id`, without waiting for the receipt, with which `on_receipt` is
-        called on another thread. Blocks while the topic's producer is opened, for its first row, and while too many
-        messages of the producer have no receipt. Raises UsageError or ValueError for a row that can never be sent, and
-        ClusterError if the topic cannot be reached.
+        called on another thread (with a failure by `close`, on the thread that closes). Blocks while a topic is opened
+        for its first row, and for 90 s at most while too many messages of the producer have no receipt.
+
+        Raises UsageError or ValueError for a row that can never be sent, ClusterError if the topic cannot be reached or
+        takes no more messages now, or in place of a UsageError of `connect`, InvalidFileError for a payload schema that
+        cannot be used, and other errors of `connect`.
         """
         properties = row.message_properties()
         with self._lock:
             producer = self._producers.get(row.topic)
             if producer is None:
                 self.send_targets.form(row.topic)  # a topic that is not in the file is the row's fault
-                producer = self._producers[row.topic] = self._connect(self.send_targets.send_target(row.topic))
+                producer = self._producers[row.topic] = self._open(row.topic)
         producer.post(row.body, on_receipt, key=row.key, properties=properties, id=row.id)
 
+    def _open(self, topic: str) -> Producer:
+        send_target = self.send_targets.send_target(topic)
+        try:
+            return self._connect(send_target)
+        except UsageError as problem:  # of the surroundings, such as a token's file: it would meet every row
+            raise ClusterError(*problem.diagnostics) from problem
+
     def follow(self, topology: LoadedTopology) -> None:
-        """Uses the routes of this topology for all further rows. Thread-safe."""
+        """Uses the routes of this topology for all further rows; the topology may differ from the present one in routes
+        only. Waits while a producer is opened. Thread-safe.
+        """
         with self._lock:
             self.send_targets.follow(topology)
             for topic, producer in self._producers.items():
                 producer.follow_routes(self.send_targets.send_target(topic).dispatch)
 
     def close(self) -> None:
-        """Closes all producers, and waits at most 5 s for the receipts of each."""
+        """Closes all producers, one after the other. Waits at most 5 s for the receipts of each, and as long for the
+        last marks of each of its levels; missing receipts raise nothing.
+        """
         for producer in self._producers.values():
             with suppress(ClusterError):  # whoever waited for receipts has waited before
                 producer.close(timeout=5.0)

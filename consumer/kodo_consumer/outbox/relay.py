@@ -44,9 +44,10 @@ _MAX_TOPIC: Final = 100  # characters of a topic in the log
 
 @dataclass(frozen=True, slots=True)
 class RelayOptions:
-    """Limits of a relay. `window`: largest number of rows that are claimed and not settled; `batch`: largest number of
-    rows in one claim; `claim`: duration of a claim in ms, whose first half is for sending the rows and whose second
-    half is for their receipts; `keep`: time in ms after which sent rows are deleted.
+    """Limits of a relay. `window`: largest number of rows that are claimed and have no result; `batch`: largest number
+    of rows in one claim, and in one write of results; a row that is sent as the trial of a topic (TopicCooldown) comes
+    on top of both. `claim`: duration of a claim in ms, whose first half is for sending the rows and whose second half
+    is for their receipts; `keep`: time in ms after which sent rows are deleted; `backoff`: delays before the next try.
     """
 
     window: int = 2_000
@@ -58,9 +59,10 @@ class RelayOptions:
 
 class Relay:
     """Sends the rows of an outbox. One thread calls `turn` again and again, as `serve` does. `counts`, since the start:
-    `sent` and `failed` rows, sends without a receipt (`again`; `late`: those of them after which Backoff.is_late was
-    true), and rows that another relay claimed before their result was written (`overtaken`). `turned_at`: start of the
-    last turn (time.monotonic()).
+    rows that got a receipt (`sent`), rows that can never be sent (`failed`), sends without a receipt (`again`; `late`:
+    those of them after which Backoff.is_late was true), and rows whose result was not written, mostly because another
+    relay had claimed them (`overtaken`). `turned_at`: time of the last sign of life, which is the start of a turn or of
+    a send, at first the creation (time.monotonic()).
     """
 
     def __init__(
@@ -81,10 +83,10 @@ class Relay:
         self.turned_at = time.monotonic()  # for whoever watches over this thread
 
     def serve(self, asked_to_end: threading.Event, *, drain_timeout: float, until_empty: Callable[[], bool]) -> None:
-        """Runs turns until `asked_to_end` is set, or until a turn claims nothing, this relay has no row without a
-        result, and `until_empty` returns True; a SQLAlchemyError of `until_empty` counts as False. Then releases unsent
-        rows, and waits at most `drain_timeout` seconds for receipts. Rows that have no receipt then are sent again by
-        any relay, after their claim has ended.
+        """Runs turns until `asked_to_end` is set, or until a turn claims nothing, `busy` is false and `until_empty`
+        returns True; a SQLAlchemyError of `until_empty` counts as False. Then releases rows that were not sent, and
+        waits at most `drain_timeout` seconds for receipts and until all results are written. Rows whose result is not
+        written by then stay claimed; when their claim has ended, any relay sends them, perhaps once more.
         """
         while not asked_to_end.is_set():
             pause = self.turn()
@@ -102,12 +104,12 @@ class Relay:
 
     @property
     def trouble(self) -> str:
-        """Reason, as a text, why the database could not be used in the last turn; "" if it could."""
+        """Text about the error of the database with which the last turn ended; "" if it ended without one."""
         return self._database.text
 
     @property
     def busy(self) -> bool:
-        """True if a row is claimed and its result is not written yet."""
+        """True if this relay has claimed a row whose result it has still to write."""
         return bool(self._out or self._chains or self._verdicts or self._receipts)
 
     def wait(self, seconds: float) -> None:
@@ -115,10 +117,13 @@ class Relay:
         self._some.wait(seconds)
 
     def turn(self, *, claim: bool = True) -> float:
-        """Handles the receipts that came, writes the results of rows, and claims and sends rows that are due, unless
-        `claim` is false or too many rows are out. Once a minute deletes old rows, and marks rows whose time is no
-        number as failed. Returns the seconds until the next turn, which a receipt may shorten. An error of the database
-        is logged, not raised, and the results are written later.
+        """Handles the receipts that came, which sends the next claimed rows of their keys, and writes the results of
+        rows. Then claims and sends rows that are due, unless `claim` is false or too many rows are out. Once a minute,
+        and after a turn with an error, deletes old rows, and marks rows whose time is no number as failed. Sending may
+        block: see Senders.post.
+
+        Returns the seconds until the next turn, 0 after rows were claimed; a receipt may shorten them (see `wait`). An
+        error of the database (SQLAlchemyError) ends the turn; it is logged, not raised, and later turns do the rest.
         """
         self.turned_at = time.monotonic()
         self._some.clear()
@@ -136,8 +141,8 @@ class Relay:
         return 0.0 if claimed else _POLL
 
     def let_go(self) -> None:
-        """Releases claimed rows that were not sent; the next turn writes that. Further turns without claims wait for
-        the receipts of sent rows.
+        """Releases claimed rows that were not sent; the next turn writes that. Call `turn` with `claim` false from then
+        on, while receipts of sent rows are to come.
         """
         for chain in self._chains.values():
             self._release(row for row, _ in chain)
@@ -244,7 +249,7 @@ class Relay:
 
     def _sweep(self) -> None:
         now = self._clock.now()
-        if now - self._swept < _SWEEP:
+        if now - self._swept < _SWEEP and not self.trouble:  # in trouble it asks, so that the database can answer again
             return
         if untimed := self._store.fail_untimed():
             self.counts["failed"] += untimed
@@ -276,7 +281,9 @@ class Relay:
 
     def _post(self, row: Row, deadline: float) -> bool:
         """Sends a row. Returns true if its receipt is awaited now; else the row was released or marked as failed."""
-        if self._clock.now() > deadline:  # its claim may end before its receipt comes
+        now, self.turned_at = self._clock.now(), time.monotonic()
+        is_too_late = now > deadline  # its claim may end before a receipt comes
+        if is_too_late or self._rests.rests(row.topic, now):  # a pause that an earlier row of this claim began
             self._release([row])
             self._give_back(row)
             return False

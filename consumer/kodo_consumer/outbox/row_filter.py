@@ -10,8 +10,8 @@ from enum import StrEnum
 
 
 class RowStatus(StrEnum):
-    """Status of a row. SENDING: a relay has claimed it, perhaps one that has died. FAILED: nobody sends it until it is
-    pushed.
+    """Status of a row. TO_SEND: it is to be sent, or is held. SENDING: a relay has claimed it, perhaps one that has
+    died. SENT: its receipt has come. FAILED: nobody sends it until it is pushed.
     """
 
     TO_SEND = "to_send"
@@ -22,8 +22,8 @@ class RowStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """Filter of rows: a row must meet all conditions that are given; None and () are none, "" is one. Without any
-    condition all rows are chosen.
+    """Filter of rows: a row is chosen if it has each value that is given, and one of `ids` and of `statuses` if any are
+    given. None and () give nothing, "" is a value. A filter without values chooses all rows.
     """
 
     ids: tuple[str, ...] = ()
@@ -35,5 +35,5 @@ class RowFilter:
 
     @property
     def is_everything(self) -> bool:
-        """True if the filter has no condition, and so chooses all rows."""
+        """True if the filter has no values, and so chooses all rows."""
         return self == RowFilter()

@@ -1,7 +1,7 @@
 """Outbox table: its columns, its indexes, and a check of a live database for them.
 
-Times are ms since the epoch. A row is `to_send`, then `sending` while a relay has claimed it, then `sent` or `failed`;
-every change of a row adds one to its `version`, and is made only if the version is still the one that was read.
+Times are ms since the epoch. A row is `to_send`, then `sending` while a relay has claimed it, then `sent` or `failed`.
+Every change of a row gives it another `version`; who has read a row changes it only if the version is still the same.
 """
 
 from __future__ import annotations
@@ -47,15 +47,16 @@ indexes.
 
 
 def unsent(status: str = "status") -> ColumnElement[bool]:
-    """SQL condition for the rows that are not sent yet: those that are to be sent, and those that a relay has claimed.
-    Failed rows do not fulfil the condition. `status`: name of the status column in the statement.
+    """SQL condition for the rows that are not sent yet: those that are to be sent, held ones included, and those that a
+    relay has claimed. Failed rows do not fulfil the condition. `status`: name of the status column in the statement.
     """
     return literal_column(f"{status} IN ('{RowStatus.TO_SEND}', '{RowStatus.SENDING}')")
 
 
 def outbox_table(metadata: MetaData) -> Table:
-    """Returns the outbox table as a part of an application's own `metadata`, so that the application's migrations
-    include the table.
+    """Adds the outbox table to an application's own `metadata`, so that the application's migrations include it, and
+    returns the table. Raises SQLAlchemyError if `metadata` has it already. Outboxes and relays name the table without a
+    schema, also if `metadata` has a schema.
     """
     table = Table(
         NAME,
@@ -102,8 +103,8 @@ NEXT_VERSION: Final = case((TABLE.c.version < MAX_COUNT, TABLE.c.version + 1), e
 
 
 def schema_sql(dialect: str, table: Table = TABLE) -> str:
-    """Returns the SQL statements that create a table and its indexes, for a database administrator. `dialect`: a key
-    of `DIALECTS`.
+    """Returns the SQL statements that create a table and its indexes, for a database administrator; they fail if the
+    table exists. `dialect`: a key of `DIALECTS`; another one raises KeyError.
     """
     spoken = DIALECTS[dialect]()
     indexes = sorted(table.indexes, key=lambda index: str(index.name))
@@ -113,8 +114,9 @@ def schema_sql(dialect: str, table: Table = TABLE) -> str:
 
 
 def lacking(engine: Engine) -> list[Diagnostic]:
-    """Returns an error that says how to add the outbox table or its missing columns, if the database lacks any of
-    them; else an empty list. Indexes are not checked. Raises SQLAlchemyError.
+    """Returns one error, in a list, that says how to add the outbox table or its missing columns if the database lacks
+    any of them; else an empty list. Indexes, and types of columns, are not checked. Raises SQLAlchemyError;
+    ValueError, TypeError or OverflowError of the driver for options in the address that it does not take.
     """
     live = inspect(engine)
     if not live.has_table(NAME):
@@ -125,8 +127,9 @@ def lacking(engine: Engine) -> list[Diagnostic]:
 
 
 def lacking_columns(engine: Engine, table: Table) -> str:
-    """Returns a text that names the columns that the live table lacks, with the statements that add them; "" if it
-    lacks none. Raises SQLAlchemyError.
+    """Returns a text that names the columns that the live table lacks, with a statement for each that adds it; "" if it
+    lacks none. A NOT NULL column without a default can be added to an empty table only. Raises as `lacking` does, and
+    SQLAlchemyError if there is no such table.
     """
     there = {column["name"] for column in inspect(engine).get_columns(table.name)}
     missing = [column for column in table.columns if column.name not in there]

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 class OutboxTopics:
-    """Topics of a topology that rows may name: `orders` is level L1 of the ground topic, `orders-L2` level L2."""
+    """Topics of a topology that rows may name: `orders` is level L1 of the ground topic, `orders-L2` level L2.
+    `environment`: that of the topology; "": it was loaded without one.
+    """
 
     def __init__(self, topology: LoadedTopology) -> None:
         self._topology = topology
@@ -26,7 +28,7 @@ class OutboxTopics:
         self.environment = topology.environment or ""
 
     def follow(self, topology: LoadedTopology) -> None:
-        """Replaces the topology. The new one may differ in routes only."""
+        """Replaces the topology. The new one may differ in routes only, which is not checked here."""
         self._topology = topology
 
     @property
@@ -51,7 +53,9 @@ class OutboxTopics:
 
     @property
     def send_targets(self) -> dict[str, SendTarget]:
-        """Send targets of all topics that take messages, by name."""
+        """Send targets of all topics that take messages, by their name in rows. Raises InvalidFileError as
+        `send_target` does.
+        """
         return {name: self.send_target(name) for name in self._places}
 
     def sibling(self, send_target: SendTarget, level: str) -> SendTarget:
@@ -61,8 +65,8 @@ class OutboxTopics:
         return send_target_of(self._topology, send_target.ground, level)
 
     def form(self, topic: str) -> MessageValidator:
-        """Returns the validator of messages to a topic. Raises UsageError if the topic takes no messages, and
-        InvalidFileError for a payload schema that cannot be used.
+        """Returns the validator of messages to a topic, which the first call for the topic makes. Raises as
+        `send_target` does.
         """
         if topic not in self._forms:
             self._forms[topic] = validator_of(self.send_target(topic))
@@ -70,7 +74,7 @@ class OutboxTopics:
 
     @cached_property
     def ordered_topics(self) -> Collection[str]:
-        """Names of the topics with a subscription that is not of type shared, which therefore keeps the order of
-        messages.
+        """Names in rows of the topics whose ground topic has a subscription of another type than shared: such a
+        subscription keeps the order of the messages of a key. Raises InvalidFileError as `send_target` does.
         """
         return frozenset(name for name in self._places if self.send_target(name).ordered)

@@ -30,7 +30,9 @@ class RunnableConsumer(Protocol):
         """Connects, starts the worker and returns."""
 
     def stop(self) -> None:
-        """Drains the worker and disconnects. Raises the error that broke the worker, if there is one."""
+        """Drains the worker and disconnects; further calls do nothing. Raises the error that broke the worker, if there
+        is one.
+        """
 
     def wait(self, seconds: float | None = None) -> bool:
         """Waits until the worker broke or was stopped, at most `seconds` (None: without limit). Returns False if the
@@ -44,27 +46,30 @@ class RunnableConsumer(Protocol):
         """Lines for people about the work of this consumer."""
 
     def reload(self) -> None:
-        """Reads the consumer's topology file again."""
+        """Reads the consumer's topology file again. Called on any thread, also before the start."""
 
 
 def run_all(
     *consumers: RunnableConsumer, say: Callable[[str], object] = log.info, ready: Callable[[], object] | None = None
 ) -> None:
-    """Runs consumers until SIGTERM or SIGINT; then all drain at the same time. A second signal ends the process at
-    once. SIGHUP reads their topology files again.
+    """Starts consumers one after the other and runs them until SIGTERM or SIGINT, or until one of them ends; then all
+    drain at the same time. A second signal, more than half a second after the first, ends the process at once. SIGHUP
+    reads their topology files again. Sets up logging by the settings.
 
-    `say` gets a line for each lane after the start, and the summaries at the end. `ready`: only for a process of a
-    worker group: called once when all consumers have started; None: no group. In a group, further signals are ignored,
-    because the parent, a user and the loss of the parent may each send one; the parent kills the process at its own
-    second signal.
+    `say` gets a line for each lane of a consumer that has started, and at the end the summaries if all had started.
+    `ready`: only for a process of a worker group: called once when all consumers have started; None: no group. In a
+    group, further signals are ignored, because the parent, a user and the loss of the parent may each send one; the
+    parent kills the process at its own second signal.
 
-    If a consumer cannot start or breaks, the others drain as well, and its error is raised, so that a process manager
-    starts all of them again. Raises UsageError outside of the main thread, and while a command imports the program;
-    KodoctlError for invalid settings.
+    If a consumer cannot start or breaks, the others drain as well, and its error is raised (of several, one), so that a
+    process manager starts all of them again; if one is only stopped, nothing is raised. Raises UsageError without
+    consumers, outside of the main thread, and while a command imports the program; KodoctlError for invalid settings.
     """
     if threading.current_thread() is not threading.main_thread():
         raise misuse_error("run: signals reach the main thread alone; call start and stop elsewhere")
     refuse_to_run_in_an_import()
+    if not consumers:
+        raise misuse_error("run_all: no consumer is given")
     settings = read_settings(os.environ, working_folder())
     set_up_logging(settings.log_level, settings.log_format)
     with ending_on_signals(at_once=ready is None) as asked, reloading_on_hangup([one.reload for one in consumers]):
@@ -73,8 +78,8 @@ def run_all(
 
 @contextmanager
 def reloading_on_hangup(reloads: Sequence[Callable[[], None]]) -> Iterator[None]:
-    """Context in which SIGHUP calls all `reloads`, each on a thread of its own. For main threads. Does nothing on
-    systems without this signal.
+    """Context in which each SIGHUP calls all `reloads`, each on a thread of its own; their exceptions are logged. For
+    main threads. Does nothing on systems without this signal.
     """
     if not hasattr(signal, "SIGHUP"):
         yield
@@ -105,7 +110,7 @@ def _run(
             for line in consumer.lanes():
                 say(f"lane {line}")
         ready()
-        while not asked.is_set() and not any(consumer.wait(_POLL / max(1, len(started))) for consumer in started):
+        while not asked.is_set() and not any(consumer.wait(_POLL / len(started)) for consumer in started):
             pass
     finally:
         problems = _stop(started)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from watchfiles import PythonFilter, watch
+from watchfiles import Change, PythonFilter, watch
 
 from kodo_consumer.runtime.threads import begin, log_end
 from kodo_consumer.runtime.topology_reload import quieten_watcher
@@ -23,15 +23,27 @@ _SHOWN: Final = 3  # changed files that an entry names
 
 
 class _ProgramFilter(PythonFilter):
+    """Filter of changed files by their path within `folder`: folders above it have any name."""
+
     ignore_dirs = (*PythonFilter.ignore_dirs, "venv", "env", "build", "dist")
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(extra_extensions=_BESIDES_PYTHON)
+        self._folder = folder
+
+    def __call__(self, change: Change, path: str) -> bool:
+        return super().__call__(change, _within(self._folder, path))
 
 
 @contextmanager
 def restarting_on_change(folder: Path, restart: Callable[[], object]) -> Iterator[None]:
-    """Context in which `restart` is called, on a thread of its own, after the contents of a Python, YAML or TOML file
-    in `folder` or below it have changed; the first write to a file counts even with the same contents. Virtual
-    environments (`venv`, `.venv`, `env`), `build`, `dist`, caches and folders of version control are left out. Changes
-    that follow one another within 0.3 s are one call, but a call comes after 3 s at most.
+    """Context in which `restart` is called, on a thread for all calls, after the contents of a Python, YAML or TOML
+    file in `folder` or below it have changed, or a file came or went; the first change of a file that is noticed counts
+    even with the same contents. Left out are files with a folder of one of these kinds in their path within `folder`:
+    virtual environments (`venv`, `.venv`, `env`), `build`, `dist`, caches, folders of tools and version control.
+
+    Changes that follow one another within 0.3 s are one call, but a call comes after 3 s at most. An exception of
+    `restart`, or of the watch, is logged and ends the calls.
     """
     quieten_watcher()
     over = threading.Event()
@@ -39,7 +51,7 @@ def restarting_on_change(folder: Path, restart: Callable[[], object]) -> Iterato
     def follow() -> None:
         changes = watch(
             folder,
-            watch_filter=_ProgramFilter(extra_extensions=_BESIDES_PYTHON),
+            watch_filter=_ProgramFilter(folder),
             stop_event=over,
             debounce=_LONGEST,
             step=_SETTLED,

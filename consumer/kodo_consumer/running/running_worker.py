@@ -38,8 +38,8 @@ log = logging.getLogger("kodo.consumer")
 
 @dataclass(frozen=True, slots=True)
 class RunningWorker:
-    """A worker that runs, with everything that ends with it. `window`: endpoint of metrics and health; None: no port is
-    named. `reloader`: reader of the topology file; None: there is no file to follow.
+    """A worker that runs, or has ended, with everything that ends with it. `window`: endpoint of metrics and health;
+    None: no port is named. `reloader`: reader of the topology file; None: there is no file to follow.
     """
 
     worker: Worker
@@ -60,8 +60,8 @@ class RunningWorker:
 
     @property
     def in_flight(self) -> dict[str, int]:
-        """Number of unacknowledged messages in the worker, by name of the lane (`L1/ready`), for each lane that it
-        reads; without parked ones, which it neither handles nor acknowledges, because no topic takes them.
+        """Number of unacknowledged messages in the worker, by name of the lane (`L1/ready`), for each lane that the
+        worker reads. Parked messages do not count: no topic takes them, and they are neither handled nor acknowledged.
         """
         return {state.lane.name: state.in_flight for state in self.worker.engine.lanes}
 
@@ -75,14 +75,14 @@ class RunningWorker:
 
     def wait(self, seconds: float | None) -> bool:
         """Blocks until the worker broke or was stopped, at most `seconds` (None: without limit). Returns False if the
-        time ran out first.
+        time ran out first. Raises UsageError in another process than the one that started the worker.
         """
         _check_process(self, "wait")
         return self.service.wait(seconds)
 
     def stop(self) -> None:
-        """Drains the worker, then ends the worker and its companions, once, and only in the process that started the
-        worker. Raises the error that broke the worker, if one did.
+        """Drains the worker, then ends the worker and its companions. Raises the error that broke the worker, if one
+        did. A second call, or one in another process than the one that started the worker, does nothing.
         """
         if not self.use.end():
             return
@@ -92,8 +92,8 @@ class RunningWorker:
             self.close()
 
     def close(self) -> None:
-        """Leaves the lifespans, and closes the reader of the file, the metrics endpoint, broker and admin API. The
-        worker must have ended.
+        """Leaves the lifespans that Lifespans.enter entered, and closes the reader of the file, the metrics endpoint,
+        broker and admin API. To be called once; the worker must have ended.
         """
         self.lifespans.leave()
         if self.reloader is not None:
@@ -136,8 +136,8 @@ def start_worker(
     reloader_of: Callable[[WorkerSupervisor], Reloader | None],
     lifespans: Lifespans,
 ) -> RunningWorker:
-    """Starts a worker, and returns it with its companions. Raises KodoctlError; the caller must then close the
-    connections and the runner.
+    """Starts a worker, and returns it with its companions, which end with it, `connections` and `lifespans` included.
+    Raises KodoctlError; the caller must then close the connections and the runner, and leave the lifespans.
     """
     broker, cluster = connections
     name = f"{worker.policy.subscription}-{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import ExitCode
-from kodoctl.host.end_signals import SAME_SIGNAL_S
+from kodoctl.host.end_signals import SAME_SIGNAL_S, signal_name
 from kodoctl.host.programs import imports_as_before, imports_nothing_here
 
 if TYPE_CHECKING:
@@ -31,15 +31,16 @@ log = logging.getLogger("kodo.consumer")
 _CONTEXT: Final = multiprocessing.get_context("spawn")  # the client library does not survive a fork
 _POLL: Final = 0.5  # seconds: Python runs signal handlers between two waits
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0  # seconds before a worker that ended starts again
+_MOST_DOUBLED: Final = 16
 _SIGNALLED: Final = 128  # exit codes beyond it are those of a signal, such as the system's for want of memory
 _LONG_LIFE: Final = 60.0  # seconds: who worked for so long starts again after the first pause
 
 
 def pause_before(number: int) -> float:
     """Returns the seconds before a worker starts again after `number` (from 1 on) ends in sequence: 1, doubled with
-    each end, 30 at most. A life of a minute or more restarts the sequence.
+    each end, 30 at most. The caller begins a new sequence after a life of a minute or more.
     """
-    return float(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (number - 1)))
+    return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(number - 1, _MOST_DOUBLED))
 
 
 class GroupMember:
@@ -49,7 +50,9 @@ class GroupMember:
         self.number, self.size, self._parent = number, size, parent
 
     def report_ready(self) -> None:
-        """Reports to the parent process that the worker of this process has started."""
+        """Reports to the parent process that the worker of this process has started. Raises OSError if the parent is
+        gone.
+        """
         self._parent.send_bytes(b"ready")
 
 
@@ -112,7 +115,7 @@ class _Slot:
         self.process = self.child = None
         log.log(
             logging.INFO if code == 0 else logging.WARNING, "worker %d (process %d) %s", self.number + 1, process.pid,
-            f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}",
+            f"was ended by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}",
         )  # fmt: skip
         process.close()
         return code if code >= 0 else _SIGNALLED - code
@@ -121,12 +124,13 @@ class _Slot:
 class WorkerGroup:
     """Runs `work` in `size` worker processes. For main threads; `run` is called once.
 
-    The first worker starts alone, so that a problem which prevents every start is reported once. If the first worker
-    ends before it was ever ready, or another one does with an exit code (not by a signal), the whole group ends with
-    that code, or with ExitCode.ERROR for 0. Any other worker that ends is started again, after 1 s at first and 30 s at
-    most.
+    The first worker starts alone until it is ready, so that a problem which prevents every start is reported once. If
+    the first worker ends before it was ever ready, or another one does with an exit code (not by a signal), the whole
+    group ends with that code, or with ExitCode.ERROR for 0. Any other worker that ends unasked is started again, after
+    1 s at first and 30 s at most.
 
-    `reloads`: `restart` will be called. A worker that cannot start then waits for that call, instead of ending all.
+    `reloads`: `restart` will be called. A worker that ends before it is ready, at any of its starts, then waits for
+    that call, and the group goes on.
     """
 
     def __init__(self, size: int, work: Work, *, reloads: bool = False) -> None:
@@ -137,9 +141,11 @@ class WorkerGroup:
         self._code: int | None = None  # of the end, once it is known that the group ends
 
     def run(self) -> int:
-        """Runs the workers until SIGTERM or SIGINT, which makes them drain; a second signal, after half a second or
-        more, kills them. SIGHUP is forwarded to those that are ready. Returns the exit code of the group: 0 if all
-        drained, else that of the first worker that failed, or `ExitCode.INTERRUPTED` after a second signal.
+        """Runs the workers until SIGTERM or SIGINT, which makes them drain; a second signal, more than half a second
+        later, kills them. SIGHUP is forwarded to the workers that are ready. Blocks until all have ended, also by
+        themselves (see the class). Returns the exit code of the group: `ExitCode.INTERRUPTED` after a second signal,
+        else that of the first worker that failed, 0 if none did; a worker that SIGTERM ended before it was ready has
+        not failed. Kills all workers if it raises.
         """
         self._slots[0].starts_at = time.monotonic()
         with self._forwarding():
@@ -153,8 +159,8 @@ class WorkerGroup:
         return ExitCode.INTERRUPTED if len(self._signals) > 1 else self._code
 
     def restart(self) -> None:
-        """Asks all workers to drain and to start anew, and those that could not start to start at once. Returns without
-        waiting for them. Thread-safe.
+        """Makes `run` ask all workers, within half a second, to drain and to start anew; workers without a process then
+        start at once. Returns without waiting for that. Does nothing once the group ends. Thread-safe.
         """
         self._restart_asked.set()
 

@@ -22,8 +22,8 @@ _JOIN: Final = 2.0  # seconds that the end of a worker waits for a hook
 
 def await_on(loop: asyncio.AbstractEventLoop | None) -> Await:
     """Returns a function that runs a coroutine on this loop, blocks until the coroutine ends, and raises its exception;
-    the loop must run on another thread. `loop` None: the handler and all hooks are plain functions, and the returned
-    function may not be called.
+    the loop must run on another thread than the caller's. `loop` None: the handler and all hooks are plain functions,
+    and the returned function may not be called.
     """
 
     def await_(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -42,7 +42,7 @@ class InlineAcknowledgedHooks:
         self._hooks, self._await = hooks, await_
 
     def on_acknowledged(self, messages: Sequence[Acknowledged], called: Callable[[], object]) -> None:
-        """Calls all hooks with each message, then `called`."""
+        """Calls all hooks with each message, one after the other, then `called`. Exceptions of hooks are logged."""
         if self._hooks.awaits_acknowledged:
             self._await(self._hooks.on_acknowledged_later(messages))
         else:
@@ -59,8 +59,8 @@ class InlineAcknowledgedHooks:
 
 
 class AcknowledgedHooks:
-    """Implementation of AcknowledgementObserver with a thread of its own. `broke`: called with an exception that ends
-    this thread.
+    """Implementation of AcknowledgementObserver with a thread of its own, which starts at once. `broke`: called with an
+    exception that ends this thread before `close`, such as SystemExit of a hook.
     """
 
     def __init__(self, hooks: Hooks, await_: Await, broke: Broke) -> None:
@@ -80,8 +80,8 @@ class AcknowledgedHooks:
         return self._calls.running_hook
 
     def close(self) -> None:
-        """Drops the messages that wait, whose `called` is never called. Hooks still run for the messages of the call
-        that has begun, whose end it awaits for 2 s at most.
+        """Drops the messages that wait, and those that come later; their `called` is never called. Hooks still run for
+        the messages for which the thread has begun to call them; this waits for their end, 2 s at most.
         """
         self._over = True
         self._waiting.put(None)

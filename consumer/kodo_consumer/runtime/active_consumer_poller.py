@@ -26,15 +26,15 @@ the worker's clock.
 
 
 def lanes_with_active_consumers(policy: Policy) -> list[Lane]:
-    """Lists the ready lanes of a failover subscription; [] for another type. The broker sends each partition of such a
-    lane to one consumer, the active one, and may name another one at any time.
+    """Lists the ready lanes that the worker of a failover subscription reads; [] for one of another subscription type.
+    The broker sends each partition of such a lane to one consumer, the active one, and may name another at any time.
     """
     return [lane for lane in policy.lanes if policy.subscription_type == "failover" and lane.state is State.READY]
 
 
 class ActiveConsumers:
-    """Poller of one lane: asks the cluster for the active consumer of each partition, and calls `answered` with each
-    answer, on the thread that runs `run`.
+    """Poller of one lane: asks the cluster for the active consumer of each partition, and calls `answered` (see
+    Answered) with each answer, on the thread that calls `run` or `ask`.
     """
 
     def __init__(self, lane: Lane, subscription: str, cluster: Cluster, clock: Clock, answered: Answered) -> None:
@@ -55,7 +55,7 @@ class ActiveConsumers:
         return max(_LEAST, asked + ASK_EVERY - self._clock.now())
 
     def run(self, over: threading.Event) -> None:
-        """Asks for the active consumers, twice a second, until `over` is set."""
+        """Asks for the active consumers until `over` is set: twice a second, or less often if answers take longer."""
         pause = 0.0
         while not over.wait(pause):
             pause = self.ask()

@@ -31,9 +31,9 @@ _BLOCKED: Final = 10.0  # seconds the event loop may owe an answer
 
 
 class AsyncExecutor:
-    """Implementation of HandlerExecutor whose slots are tasks on one event loop. A handler that hangs is cancelled and
-    its slot replaced. A slot is also replaced if its handler leaves context variables behind, such as a request's id,
-    or a cancellation: the next message must not get them.
+    """Implementation of HandlerExecutor whose slots are tasks on one event loop. A handler that takes too long
+    (`time_out`) is cancelled, and its slot replaced. A slot is also replaced if its handler leaves context variables
+    behind, such as a request's id, or a cancellation: the next message must not get them.
     """
 
     def __init__(
@@ -64,8 +64,9 @@ class AsyncExecutor:
         return self._loop
 
     def enter(self, lifespans: Lifespans) -> None:
-        """Enters the lifespans, on the event loop, whose thread then starts, and waits until they are entered, however
-        long that takes; `stop` leaves them. Raises KodoctlError if one fails.
+        """Starts the thread of the event loop, enters the lifespans on the loop, and waits until they are entered,
+        however long that takes; `stop` leaves them. To be called before `start`. Raises KodoctlError if a lifespan
+        fails; the caller then has to call `stop`.
         """
         self._begin_loop()
         asyncio.run_coroutine_threadsafe(self._enter(lifespans), self._loop).result()
@@ -84,15 +85,17 @@ class AsyncExecutor:
             self._source.fail(problem)
 
     def wake(self) -> None:
-        """Wakes or adds a slot because there may be a message to take. Thread-safe; returns at once."""
+        """Wakes a slot that sleeps, or adds one if there are fewer than `slots`, because there may be a message to
+        take. Thread-safe; returns at once.
+        """
         if not self._wake_is_on_its_way and not self._stopping:
             self._wake_is_on_its_way = True
             with suppress(RuntimeError):  # closed between the question and the call
                 self._loop.call_soon_threadsafe(self._wake_one)
 
     def time_out(self, message: Message) -> None:
-        """Has the event loop cancel the handler of a message and replace its slot; returns at once. If the loop does
-        not answer within 10 s, the worker fails.
+        """Has the event loop cancel the handler of a message and replace its slot, unless the handler has ended by
+        then; returns at once. If the loop does not answer within 10 s, the worker fails.
         """
         answered = threading.Event()
         with suppress(RuntimeError):
@@ -102,8 +105,9 @@ class AsyncExecutor:
                 self._doubt = begin(partial(self._await, answered), "kodo-doubt", log_end)
 
     def stop(self) -> None:
-        """Cancels all tasks and ends the event loop. Waits 4 s at most, and 10 s more for lifespans; a loop that a
-        handler blocks is left behind.
+        """Cancels the handlers, leaves the lifespans that `enter` entered, cancels all other tasks, and ends the event
+        loop. Waits 4 s at most, and 10 s more if there are lifespans to leave; a loop that a handler blocks is left
+        behind.
         """
         self._stopping = True
         if self._thread is not None and self._thread.is_alive():

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from kodo_consumer.core.values.exception_groups import spokesman
+from kodo_consumer.core.values.exceptions import InvalidPayloadError, Repeat
 from kodo_consumer.core.values.outcomes import DONE, Failed, Outcome
 from kodo_consumer.runtime.threads import begin
 
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
     from kodo_consumer.message import Message
 
 log = logging.getLogger("kodo.consumer")
-Failure = Callable[[BaseException, "Message"], Outcome]
-"""Returns the outcome of an exception that a batch handler returned for a message."""
+Failure = Callable[[BaseException, "Message | Batch"], Outcome]
+"""Returns the outcome of an exception that a batch handler returned for a message, or raised for a part of a batch."""
 Result = BaseException | None
 """Result of a message in a batch: None or True for done, else the exception that a handler of one message would raise.
 """
@@ -61,23 +63,63 @@ def on_batches(function: Callable[[list[Message]], Any], failed: Failure) -> Cal
     outcomes in the batch. The handler returns None (all are done), one Result for each message in order, or a mapping
     of messages to Results, where a message that is missing is done. A Result is None or True for done, or an exception,
     whose outcome `failed` returns. Any other value, or a message that is not in the batch, fails all messages.
+
+    Repeat and InvalidPayloadError are about one message: if the handler raises one of them for several messages, it is
+    called again with the first half of them, then with the other half, and so on. Another Exception that it raises for
+    such a part fails the messages of that part alone.
     """
 
     def run(batch: Batch) -> None:
-        batch.outcomes = _outcomes(function(list(batch.messages)), batch.messages, failed)
+        try:
+            batch.outcomes = _outcomes(function(list(batch.messages)), batch.messages, failed)
+        except Exception as problem:
+            if not (halves := _halves(batch, problem)):
+                raise
+        else:
+            return
+        batch.outcomes = []
+        for half in halves:
+            outcome: Outcome = DONE
+            try:
+                run(half)
+            except Exception as problem:  # noqa: BLE001  # a failure of this half
+                outcome = failed(problem, half)
+            batch.outcomes += [one for _, one in half.message_outcomes(outcome)]
 
     return run
 
 
 def on_batches_later(function: Callable[[list[Message]], Any], failed: Failure) -> Callable[[Batch], Any]:
     """Returns an async function for an executor that calls an async batch handler, and stores the outcomes in the
-    batch. Results count as with `on_batches`.
+    batch. Results and exceptions count as with `on_batches`.
     """
 
     async def run(batch: Batch) -> None:
-        batch.outcomes = _outcomes(await function(list(batch.messages)), batch.messages, failed)
+        try:
+            batch.outcomes = _outcomes(await function(list(batch.messages)), batch.messages, failed)
+        except Exception as problem:
+            if not (halves := _halves(batch, problem)):
+                raise
+        else:
+            return
+        batch.outcomes = []
+        for half in halves:
+            outcome: Outcome = DONE
+            try:
+                await run(half)
+            except Exception as problem:  # noqa: BLE001  # a failure of this half
+                outcome = failed(problem, half)
+            batch.outcomes += [one for _, one in half.message_outcomes(outcome)]
 
     return run
+
+
+def _halves(batch: Batch, problem: Exception) -> Sequence[Batch]:
+    """Two batches with half of the messages each, if the exception is about one message of several; else empty."""
+    middle = len(batch.messages) // 2
+    if not middle or not isinstance(spokesman(problem), Repeat | InvalidPayloadError):
+        return ()
+    return Batch(batch.messages[:middle]), Batch(batch.messages[middle:])
 
 
 def _outcomes(result: Any, messages: Sequence[Message], failed: Failure) -> list[Outcome] | None:

@@ -304,8 +304,9 @@ def _dependent_parameters(function: Callable[..., Any]) -> dict[str, Provider]:
 
 
 def _hints(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """Annotations of a function with their extras; none where they cannot be read and none of them depends on a
-    provider. Raises UsageError where one does: a name that is not defined in the module.
+    """Annotations of a function with their extras. If one of them cannot be read, such as a name that is not defined in
+    the module, raises UsageError if the text of any has `Depends(`, else returns none: then also an alias of such an
+    annotation has no effect.
     """
     target = function if inspect.isroutine(function) else type(function).__call__
     if inspect.isclass(function):

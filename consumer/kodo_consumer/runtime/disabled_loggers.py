@@ -31,7 +31,5 @@ def enable_loggers() -> None:
 
 
 def _names() -> list[str]:
-    made = logging.Logger.manager.loggerDict
-    return sorted(
-        name for name, one in made.items() if name.partition(".")[0] in _OURS and isinstance(one, logging.Logger)
-    )
+    made = list(logging.Logger.manager.loggerDict.items())  # other threads may add some meanwhile
+    return sorted(name for name, one in made if name.partition(".")[0] in _OURS and isinstance(one, logging.Logger))

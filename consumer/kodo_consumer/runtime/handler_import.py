@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import sysconfig
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -17,10 +18,12 @@ from typing import Any, Final, TypeVar
 import kodoctl
 from kodo_consumer.core.values.object_use import misuse_error
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, error
+from kodoctl.host.host_facts import working_folder
 
 T = TypeVar("T")
 _OURS: Final = (f"{Path(__file__).parents[1]}/", f"{Path(str(kodoctl.__file__)).parent}/")
 _LISTED: Final = 8  # names that are shown where none is near
+_MISSING: Final = object()
 
 
 def load_handler(text: str) -> Callable[..., Any]:
@@ -28,9 +31,9 @@ def load_handler(text: str) -> Callable[..., Any]:
     not there. Raises UsageError, or the KodoctlError that the module raises.
     """
     module, name = _import_module(text, "write MODULE:FUNCTION, for example app:bill")
-    if not hasattr(module, name):
+    found = _value(text, module, name, _MISSING)
+    if found is _MISSING:
         raise _no_handler(f"{text}: {_no_name(module, name)}")
-    found: Any = getattr(module, name)
     if not callable(found):
         file, kind = _file_of(module), type(found).__name__
         advice = "name a function that takes a message"
@@ -47,16 +50,21 @@ def load_object(text: str, kind: type[T], example: str) -> T:
     """
     what = kind.__name__.lower()
     module, name = _import_module(text, f"write MODULE:NAME of a {what}, for example {example}")
-    try:
-        found = getattr(module, name, None)
-    except Exception as problem:  # noqa: BLE001  # of a `__getattr__` of the module's own
-        raise UsageError(error("K718", "handler cannot be imported", f"{text}: {import_failure(problem)}")) from None
+    found = _value(text, module, name, None)
     if isinstance(found, kind):
         return found
     names = [key for key, value in vars(module).items() if isinstance(value, kind)]
     listed = f"; its {what}s: {', '.join(names)}" if names else f"; it has no {what}"
     why = f"{name} is of the type {type(found).__name__}" if found is not None else f"there is no {name}"
     raise _no_handler(f"{text}: {why} in {_file_of(module)}{listed}")
+
+
+def _value(text: str, module: ModuleType, name: str, missing: object) -> Any:
+    """Value of a name in a module; `missing` if there is no such name. Raises UsageError."""
+    try:
+        return getattr(module, name, missing)
+    except Exception as problem:  # noqa: BLE001  # of a `__getattr__` of the module's own
+        raise UsageError(error("K718", "handler cannot be imported", f"{text}: {import_failure(problem)}")) from None
 
 
 def _import_module(text: str, form: str) -> tuple[ModuleType, str]:
@@ -66,8 +74,8 @@ def _import_module(text: str, form: str) -> tuple[ModuleType, str]:
     module_name, _, name = text.partition(":")
     if not module_name or not name:
         raise _no_handler(f"{text}: {form}")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    if (folder := str(working_folder())) not in sys.path:
+        sys.path.insert(0, folder)
     try:
         with importing():
             module = import_module(module_name)
@@ -136,7 +144,7 @@ def _users_frames(problem: BaseException) -> list[traceback.FrameSummary]:
 
 
 def _no_module(name: str) -> str:
-    folder = Path.cwd()
+    folder = working_folder()
     if name.endswith(".py") or "/" in name or name.startswith("."):
         proper = name.removesuffix(".py").strip("./").replace("/", ".")
         return f"a module is named without folders and .py, such as {proper}:FUNCTION"
@@ -145,11 +153,12 @@ def _no_module(name: str) -> str:
 
 
 def _modules(folder: Path) -> Iterator[str]:
-    for path in folder.iterdir():
-        if path.suffix == ".py":
-            yield path.stem
-        elif (path / "__init__.py").exists():
-            yield path.name
+    with suppress(OSError):  # the folder cannot be read
+        for path in folder.iterdir():
+            if path.suffix == ".py":
+                yield path.stem
+            elif os.path.exists(path / "__init__.py"):  # noqa: PTH110  # raises nothing for folders of other users
+                yield path.name
 
 
 def _no_name(module: ModuleType, name: str) -> str:
@@ -165,10 +174,13 @@ def _suggestion(near: list[str]) -> str:
 
 
 def _file_of(module: ModuleType) -> str:
-    return _short_path(module.__file__) if module.__file__ else module.__name__
+    file = getattr(module, "__file__", None)  # built-in modules have none
+    return _short_path(file) if file else module.__name__
 
 
 def _short_path(file: str) -> str:
     """Path of a file for people: relative to the working folder if the file is within it."""
-    path, folder = Path(file), Path.cwd()
-    return str(path.relative_to(folder)) if path.is_relative_to(folder) else file
+    try:
+        return str(Path(file).relative_to(Path.cwd()))
+    except (ValueError, OSError):  # it is elsewhere, or the folder was deleted while the worker ran
+        return file

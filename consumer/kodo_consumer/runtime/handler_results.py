@@ -93,8 +93,9 @@ def check_async_results(function: Callable[..., Any], judge: Judge) -> Callable[
 
 
 def refuse_unawaited(result: object, name: str) -> None:
-    """Raises NotAwaitedError for a coroutine, another awaitable, a future of an executor, or a generator, and closes
-    the object if it can be closed: Python's own warning would come too late to name the handler.
+    """Raises NotAwaitedError for a coroutine, another awaitable, a future of an executor, or a generator (async ones,
+    too); any other result passes. Closes a coroutine or a plain generator before, because Python's own warning would
+    come too late to name the handler. Leaves other objects as they are: they may be tasks of the user.
     """
     if _is_unfinished(result):
         close(result)

@@ -108,7 +108,7 @@ class HandlerSpec:
             yield error("K753", "annotation cannot be read", f"{self.name}: {problem}")
         if self.batching and not 1 <= self.batching.most <= MAX_BATCH:
             yield error("K754", "invalid batch settings", f"max {self.batching.most}: from 1 to {MAX_BATCH} messages")
-        if self.batching and self.batching.wait < 0:
+        if self.batching and not self.batching.wait >= 0:  # or it is no number
             yield error("K754", "invalid batch settings", f"wait {self.batching.wait} s: zero or more")
         if self.processes < 0:
             yield error("K752", "handler cannot run in a process", f"process={self.processes}: True, or how many")

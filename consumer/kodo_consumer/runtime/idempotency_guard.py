@@ -242,6 +242,8 @@ class IdempotencyGuard:
         caller lets them end before. Raises StoreDownError if the store is down; the worker has the results then.
         """
         self._leaving = True
+        if self.session.down:
+            self.session.maintain()  # it may be back since the last second
         while self.step():
             pass
         self.session.leave()
@@ -282,8 +284,13 @@ class IdempotencyGuard:
             mark = known.marks.get(name)
             if name in known.done:
                 back.append((message, _REPEATED))
-            elif mark is None or (outcome := self._suspects.outcome(name, mark, self._out.at_work, now)) is None:
+            elif mark is None:
                 start.append(message)
+            elif (outcome := self._suspects.outcome(name, mark, self._out.at_work, now)) is None:
+                start.append(message)
+                with self._lock:
+                    if message in self._out:  # else it was timed out meanwhile
+                        self._suspects.on_start(name)
             else:
                 back.append((message, outcome))
         self._start(start)

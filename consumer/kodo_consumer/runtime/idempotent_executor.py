@@ -30,12 +30,12 @@ _JOIN: Final = 10.0
 
 class IdempotentExecutor:
     """Implementation of HandlerExecutor around `inner`, with three threads: one calls the store, one sends signs of
-    life, and one ends calls that hang for more than 8 s.
+    life, and one ends calls that hang for more than 8 s, and again each 8 s while they go on.
     """
 
     def __init__(self, inner: HandlerExecutor, guard: IdempotencyGuard, store: Store) -> None:
         self._inner, self.guard, self.store = inner, guard, store
-        self._bell, self._over = threading.Event(), threading.Event()
+        self._bell, self._over, self._left = threading.Event(), threading.Event(), threading.Event()
         self._threads: list[threading.Thread] = []
         self._calls: dict[str, float] = {}
 
@@ -62,18 +62,23 @@ class IdempotentExecutor:
 
     def stop(self) -> None:
         """Stops `inner` and the threads (waits up to 10 s for each), sends the last results to the store, and closes
-        the store. If the store does not answer, logs that and raises nothing.
+        the store. If the store does not answer, which it may do for 8 s, logs that and raises nothing. A second call
+        only stops `inner` and closes the store.
         """
         self._inner.stop()
         self._over.set()
         self._bell.set()
-        for thread in self._threads:
+        threads, self._threads = self._threads, []
+        for thread in threads[:-1]:  # the last one ends calls that hang, as the following may
             thread.join(_JOIN)
-        if self._threads:
-            try:
-                self.guard.leave()
-            except StoreDownError as problem:
-                log.warning("the store did not take the last messages: %s", problem)
+        if threads:
+            with self._or_broken("leave"):
+                try:
+                    self.guard.leave()
+                except StoreDownError as problem:
+                    log.warning("the store did not take the last messages: %s", problem)
+            self._left.set()
+            threads[-1].join(_JOIN)
         self.store.close()
 
     def _ask(self) -> None:
@@ -95,12 +100,13 @@ class IdempotentExecutor:
             self._bell.set()
 
     def _watch(self) -> None:
-        while not self._over.wait(_BEAT):
+        cut = float("-inf")
+        while not self._left.wait(_BEAT):
             now = time.monotonic()
-            if any(now - since > _HANGS for since in list(self._calls.values())):
+            if any(now - max(since, cut) > _HANGS for since in list(self._calls.values())):
                 log.error("the store does not answer: its connections are cut")
                 self.store.interrupt()
-                self._calls.clear()
+                cut = now
 
     @contextmanager
     def _or_broken(self, call: str) -> Iterator[None]:
@@ -110,7 +116,7 @@ class IdempotentExecutor:
         self._calls[call] = time.monotonic()
         try:
             yield
-        except Exception as problem:  # noqa: BLE001
+        except Exception as problem:  # noqa: BLE001  # a thread that ends in silence would stop the signs of life
             self.guard.fail(problem)
             self._over.set()
         finally:

@@ -104,6 +104,9 @@ class LeaseRefresher:
 
 
 def lease_refresher_of(worker: Worker, runner: HandlerExecutor) -> LeaseRefresher | None:
-    """New lease refresher of the worker; None if its executor has no store that grants leases."""
+    """New lease refresher of the worker, whose shared limits use leases from then on; None, without any change, if its
+    executor has no store that grants leases. Call it once, before the worker starts; the caller has to run the
+    refresher.
+    """
     store = runner.store if isinstance(runner, IdempotentExecutor) else None
     return LeaseRefresher(worker, store) if isinstance(store, LeaseStore) else None

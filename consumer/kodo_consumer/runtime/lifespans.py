@@ -144,8 +144,8 @@ class Lifespans:
     async def hold(self, entered: asyncio.Future[None], leave: asyncio.Event) -> None:
         """Enters all lifespans, on the event loop of the handlers, and leaves them when `leave` is set: in one task, as
         task groups and time limits need it. `entered` gets the result of entering: None, or a KodoctlError as its
-        exception if one fails; this call then returns. Errors at the end are logged. Raises KodoctlError if a lifespan
-        ends before it is to be left.
+        exception if one fails; this call then returns. Errors at the end are logged, except that of a cancellation
+        after `leave` was set. Raises KodoctlError if a lifespan ends before it is to be left.
         """
         failed: BaseException | None = None
         try:
@@ -170,7 +170,8 @@ class Lifespans:
         if not entered.done():
             entered.set_exception(failed)
         elif leave.is_set():
-            _log_end(failed)
+            if not isinstance(failed, asyncio.CancelledError):
+                _log_end(failed)
         else:
             report_stray_error("a lifespan ended while the worker ran", failed)
             raise KodoctlError(error("K770", "lifespan failed", "one ended while the worker ran; see the log"))

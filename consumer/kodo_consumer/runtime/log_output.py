@@ -117,7 +117,7 @@ def _json_formatter(worker: int | None) -> logging.Formatter:
             try:
                 return json.dumps(log_data, default=_as_text, ensure_ascii=False, allow_nan=False)
             except (TypeError, ValueError):  # NaN, keys that are no texts, an object within itself
-                plain = {name: value if _is_plain(value) else repr(value) for name, value in log_data.items()}
+                plain = {str(name): value if _is_plain(value) else repr(value) for name, value in log_data.items()}
                 return json.dumps(plain, ensure_ascii=False)
 
     return EntryFormatter("{message}", style="{", timestamp=_TIME)

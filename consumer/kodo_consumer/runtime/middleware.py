@@ -29,6 +29,7 @@ from kodo_consumer.runtime.handler_results import (
 )
 from kodo_consumer.runtime.lifespans import Lifespans
 from kodoctl.errors import UsageError, error
+from kodoctl.protocol.sequence_numbers import NOBODY as MARK
 
 if TYPE_CHECKING:
     from kodo_consumer.core.state.observer import Acknowledged
@@ -60,11 +61,13 @@ class Hooks:
         self._of: dict[Around, list[Callable[..., Any]]] = {around: [] for around in AROUND}
         self.loop: asyncio.AbstractEventLoop | None = None  # of an async handler, once it has one
         self._running: tuple[object, float] | None = None  # hook "acknowledged", and monotonic time of its call
-        self._logged: dict[object, float] = {}
+        self._logged: dict[int, float] = {}  # by the identity of the hook, which need not be hashable
         self._texts: ErrorTextReader | None = None
 
     def add(self, around: Around, hook: Callable[..., Any]) -> None:
-        """Adds a hook: around "handle" it runs inside of those that were added before, elsewhere after them."""
+        """Adds a hook. One around "handle" runs inside of the hooks "handle" that were added before; any other hook
+        runs after those of its kind. Results of earlier calls of `around` and `error_texts` may lack it.
+        """
         self._of[around].append(hook)
 
     def run_on(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -73,8 +76,8 @@ class Hooks:
 
     @property
     def any_around_handling(self) -> bool:
-        """True if there is a hook "handle", "decide" or "redact": code of the user that may run before or after a call
-        of the handler.
+        """True if there is a hook "handle", "decide" or "redact": code of the user that the thread of a handler's call
+        may run before or after the call.
         """
         return bool(self._of["handle"] or self._of["decide"] or self._of["redact"])
 
@@ -89,8 +92,9 @@ class Hooks:
         return bool(self._of["acknowledged"])
 
     def check(self, *, is_async: bool) -> None:
-        """Raises one UsageError for all hooks that cannot be called with the arguments of their kind, and all async
-        hooks in places where nobody awaits them. `is_async`: the handler is async.
+        """Raises one UsageError with all findings: hooks that cannot be called with the arguments of their kind (one
+        whose signature Python does not know passes), and async hooks that nobody would await: those around "receive"
+        and "redact", and with a plain handler all. `is_async`: the handler is async.
         """
         findings = []
         for around, hook in ((place, one) for place in AROUND for one in self._of[place]):
@@ -111,15 +115,19 @@ class Hooks:
     # ---- received
 
     def on_messages(self, policy: Policy, lane: Lane, deliveries: Sequence[Delivery], check: Check | None) -> None:
-        """Calls the hooks "receive" with each received message, before any decision about it. A message whose headers
-        are broken comes with the headers of a new one. Exceptions are logged, those of one hook once in 10 s at most.
-        `check`: reader of payloads that validates them; None: payloads are not validated.
+        """Calls the hooks "receive" with each received message, but no mark of a producer, before any decision about
+        it. Its headers are taken as
+        they came, without a check of signatures; broken ones are replaced by those of a new message. An Exception of a
+        hook is logged, of one hook once in 10 s at most; other exceptions, such as SystemExit, are raised. `check`:
+        reader of payloads that validates them; None: payloads are not validated.
         """
         for delivery in deliveries:
             try:
                 headers = read_headers(delivery.properties)
             except BrokenHeadersError:
                 headers = Headers()
+            if headers.meant_for == MARK:
+                continue
             tenant = policy.tenant(delivery.properties, delivery.key)
             message: Message[Any] = Message(delivery, lane, headers, tenant, check)  # `Message[Any](…)` costs 2 µs more
             for hook in self._of["receive"]:
@@ -130,8 +138,8 @@ class Hooks:
                     self._complain(hook, problem)
 
     def error_texts(self, policy: Policy) -> ErrorTextReader | None:
-        """New reader of error texts, with the hooks that redact them; None if the topology keeps no error texts.
-        Failures of hooks are logged by it from now on.
+        """Returns a new reader of error texts, with the hooks that redact them; None if the topology keeps no error
+        texts. From now on failures of hooks are logged as this reader redacts them, or in full if it is None.
         """
         self._texts = None if policy.error_text is None else ErrorTextReader(policy.error_text, self._of["redact"])
         return self._texts
@@ -152,9 +160,10 @@ class Hooks:
         return None if running is None else (_name(running[0]), time.monotonic() - running[1])
 
     def on_acknowledged(self, messages: Sequence[Acknowledged]) -> None:
-        """Calls the hooks "acknowledged" with each message and the rule by which it ended. Requires that all of them
-        are plain (`awaits_acknowledged` is False), because an async one would not run; else use
-        `on_acknowledged_later`. Exceptions are logged, those of one hook once in 10 s at most.
+        """Calls the hooks "acknowledged" with each message and the rule by which it ended, on the calling thread.
+        Requires that all of them are plain (`awaits_acknowledged` is False), because an async one would not run; else
+        use `on_acknowledged_later`. An Exception of a hook is logged, of one hook once in 10 s at most; other
+        exceptions, such as SystemExit, are raised.
         """
         hooks, now = self._of["acknowledged"], time.monotonic
         try:
@@ -170,8 +179,9 @@ class Hooks:
             self._running = None
 
     async def on_acknowledged_later(self, messages: Sequence[Acknowledged]) -> None:
-        """Does the same as `on_acknowledged` with plain and async hooks: awaits them one after the other, on the event
-        loop of the handlers. Goes on after an exception of a hook, but ends if its own task is cancelled.
+        """Does the same as `on_acknowledged` with plain and async hooks: calls and awaits them one after the other on
+        the event loop that runs this coroutine (in a worker: that of the handlers). Goes on after a CancelledError of a
+        hook as well, but ends if its own task is cancelled.
         """
         for message, rule in messages:
             for hook in self._of["acknowledged"]:
@@ -190,9 +200,12 @@ class Hooks:
 
     def around(self, function: Callable[[Any], Any], *, is_async: bool, batches: bool = False) -> Callable[[Any], Any]:
         """Returns the function with the hooks "handle" around it and the hooks "decide" behind it; `function` itself if
-        there are neither. After each call every hook "decide" gets the message and the exception so far (None: the call
-        returned), and may return another exception, which is raised instead. Errors of hooks "decide" are logged; one
-        "handle" that does not call the handler leads to NotHandledError.
+        there are neither. If a hook "handle" returns without having called the handler (an async handler: awaited it),
+        the call raises NotHandledError. With `batches` a result that such a hook returns replaces the handler's.
+
+        After each call every hook "decide" gets the message, or the list, and the exception so far (None: there is
+        none), and may return another exception, which is raised instead; none can make the call return after all. An
+        Exception that such a hook raises is logged.
 
         Args:
             function: calls the handler, with one message.
@@ -216,7 +229,7 @@ class Hooks:
             for hook in self._of["decide"]:
                 try:
                     raised = _verdict(hook, hook(message, raised), raised)
-                except Exception as problem:  # noqa: BLE001
+                except Exception as problem:  # noqa: BLE001  # whatever users do there
                     self._complain(hook, problem)
             if raised is not None:
                 raise raised
@@ -235,7 +248,7 @@ class Hooks:
                 try:
                     answer = hook(message, raised)
                     raised = _verdict(hook, await answer if hasattr(answer, "__await__") else answer, raised)
-                except Exception as problem:  # noqa: BLE001
+                except Exception as problem:  # noqa: BLE001  # whatever users do there
                     self._complain(hook, problem)
             if raised is not None:
                 raise raised
@@ -245,8 +258,8 @@ class Hooks:
 
     def _complain(self, hook: object, problem: BaseException) -> None:
         now = time.monotonic()
-        if now - self._logged.get(hook, float("-inf")) >= _QUIET:
-            self._logged[hook] = now
+        if now - self._logged.get(id(hook), float("-inf")) >= _QUIET:
+            self._logged[id(hook)] = now
             text = f"middleware {_name(hook)} failed; the message goes its way: {type(problem).__name__}"
             report_error(self._texts, text, problem)
 
@@ -260,8 +273,8 @@ def _verdict(hook: object, answer: Any, raised: BaseException | None) -> BaseExc
 
 
 class NotHandledError(RuntimeError):
-    """A hook returned without calling the handler, so the message must not count as done. (A hook that skips a message
-    raises Discard.)
+    """A hook returned without having called the handler, or without having awaited an async one, so the message must
+    not count as done. (A hook that skips a message raises Discard.)
     """
 
 
@@ -325,17 +338,20 @@ class _CallLater(_Call):
         return self.coroutine
 
     async def _run(self, message: Any) -> Any:
-        self.called = True
-        self.result = await self.function(message)
+        try:
+            self.result = await self.function(message)
+        finally:
+            self.called = True
         return self.result
 
     def missing(self, hook: object) -> str:
-        """Error text for a hook that did not call or did not await the handler; closes the coroutine that was not
-        awaited.
+        """Error text for a hook that did not call the handler, or did not await it to its end; closes a coroutine that
+        was never awaited.
         """
         if self.coroutine is None:
             return super().missing(hook)
-        close(self.coroutine)
+        if inspect.getcoroutinestate(self.coroutine) == inspect.CORO_CREATED:
+            close(self.coroutine)
         return f"{_name(hook)} did not await the handler: declare it async, and write await handle(message)"
 
 

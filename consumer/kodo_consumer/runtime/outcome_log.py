@@ -39,9 +39,10 @@ _WORDS: Final[dict[type[Outcome], str]] = {
 
 
 class OutcomeLog:
-    """Log entries of one worker about the outcomes of its handlers: a message that is given up (by Dead, or because its
-    handler ended processes again and again) at warning, ten in 10 s at most; messages that are done, and other verdicts
-    except MoveTo and Unavailable, at debug. Failures are logged elsewhere. Any thread may write.
+    """Log entries of one worker about the outcomes of its handlers: a run that ends with DeadLettered (by Dead, or
+    because its handler ended its process or worker again and again) at warning, ten in 10 s at most; messages that are
+    done, and other verdicts except MoveTo and Unavailable, at debug. Failures are logged elsewhere. Any thread may
+    write.
     """
 
     def __init__(self) -> None:
@@ -49,7 +50,8 @@ class OutcomeLog:
 
     def write(self, message: Message, outcome: Outcome, policy: Policy, *, is_ended: bool = False) -> None:
         """Logs the outcome of a run before the worker carries it out, or after that (`is_ended`: the worker has done
-        so). A message that is given up too late, because the worker took its run for over, has no entry.
+        so). A DeadLettered that comes too late, because the worker took its run for over, has no entry. Entries name
+        neither tenant nor reason if `policy` keeps error texts.
         """
         level = logging.WARNING if isinstance(outcome, DeadLettered) else logging.DEBUG
         words = _WORDS.get(type(outcome))

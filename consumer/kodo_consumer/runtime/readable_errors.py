@@ -15,11 +15,12 @@ _COMMAND: Final = "kodoctl apply "
 
 
 class ReadableErrors:
-    """Context around the body of a public call. A KodoctlError leaves the context without the frames of our own
-    modules, and with the topology file in place of FILE in the `kodoctl apply FILE` that it advises. `file`: the
+    """Context around the body of a public call. A KodoctlError leaves the context without the frames that it has
+    passed, and with the topology file in place of FILE in the `kodoctl apply FILE` that it advises. `file`: the
     topology file; None: not known, and FILE stays.
 
-    A traceback then ends at the line of the caller. Thread-safe.
+    Its traceback then ends at the line of the caller. An exception that it was raised from is still shown, with the
+    frames of our own modules; one that was only being handled is not. Thread-safe.
     """
 
     __slots__ = ("_file",)

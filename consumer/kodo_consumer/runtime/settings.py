@@ -131,29 +131,32 @@ allowed.
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings outside of the topology, with their defaults. `drain_timeout`: ms for which the end waits for running
-    handlers, deferred messages, receipts and confirmations. `defer_timeout`: ms after which the attempt of a deferred
-    message counts as failed. `max_deferred`: most deferred and running messages of a worker together, at most half of
-    those that it may have in memory, but never fewer than its slots. `signing_keys`: None: headers are not signed.
-    `lanes`: the lanes that this worker reads; None: all of its subscription.
+    """Settings outside of the topology, with their defaults. `drain_timeout`: ms for which the end waits at most for
+    running handlers, deferred messages, receipts and confirmations. `defer_timeout`: ms from the return of its handler
+    after which the attempt of a deferred message counts as failed, unless the handler names a time. `max_deferred`:
+    most deferred and running messages of a worker together, at most half of those that it may have in memory, but never
+    fewer than its slots. `signing_keys`: None: headers are not signed. `lanes`: the lanes that this worker reads,
+    unless the consumer or the command names some; None: all of its subscription.
 
-    `store`: where workers record done and started messages; None: nowhere. `store_keep`: ms for which it keeps a done
-    message, and longer if few are done. `on_store_down`: nothing starts while the store is down (pause), or handlers
-    run without it (go_on). `crash_marks`: a folder for marks of started messages, used only without a store.
+    `store`: where workers record done and started messages; None: nowhere, but see `crash_marks`. `store_keep`: ms for
+    which it keeps a done message, and longer if few are done. `on_store_down`: no worker and no handler starts while
+    the store is down (pause), or handlers run without it (go_on). `crash_marks`: a folder for marks of started
+    messages, used only without a store.
 
     `inbox_url`: address of the database whose inbox `kodo-consumer inbox` shows; workers use the database of their
     Inbox.
 
     The outbox: `outbox_url`, address of its database; `outbox_backoff`, ms before each next try of a row by business
-    code (`default` for all others; None: built-in delays); `outbox_attempts`, tries before a row is reported;
-    `outbox_claim`, ms that a relay's claim on a row lasts; `outbox_keep`, ms that sent rows are kept.
+    code, of which the last repeats (`default` for all others; None: built-in delays); `outbox_attempts`, sends without
+    a receipt after which a row is reported, and still tried; `outbox_claim`, ms that a relay's claim on a row lasts;
+    `outbox_keep`, ms that sent rows are kept.
 
     Monitoring: `host` and `port`, where metrics and health are served (0: any free port; None: no server);
-    `metrics_tenants`, number of tenants with metrics of their own. `traces`: spans are made if the process has set a
+    `metrics_tenants`, most tenants with metrics of their own. `traces`: spans are made if the process has set a
     tracer provider (auto), or a missing one is an error (on), or never (off); `traces_tenant`: spans name tenants.
 
-    `log_level` and `log_format`: level and format of the log on standard error, if the program sets up no logging of
-    its own.
+    `log_level` and `log_format`: level and format of the log on standard error that commands and `Consumer.run` set up,
+    if the program sets up no logging of its own.
 
     `native`: false: the native border is not used, and messages go to the client library one by one. `workers`: number
     of worker processes of the command; only `--workers` sets it.
@@ -208,12 +211,15 @@ def _made_by_platform(name: str, text: Any) -> bool:
 
 def read_settings(environ: Mapping[str, str], folder: Path) -> Settings:
     """Settings from environment variables (KODO_CONSUMER_DRAIN_TIMEOUT and others), else from the file
-    `kodo-consumer.toml`, else defaults. An empty variable is a value, not a missing one. `folder`: where the search for
-    the file begins, which goes on in the folders above; there may be no file. Logs a warning of variables whose name is
-    almost a setting's.
+    `kodo-consumer.toml`, else defaults. An empty variable is a value, not a missing one; KODO_CONSUMER_PORT counts as
+    missing if it is the address of a service, as Kubernetes sets it. `folder`: absolute, where the search for the file
+    begins, which goes on in the folders above; there may be no file. Logs a warning of a variable whose name is almost
+    a setting's, once in a process.
 
     Raises one KodoctlError with all findings, also unknown keys of the file, a UsageError if any of them is about a
-    variable. If the file cannot be read, or belongs to another user, raises KodoctlError with that alone.
+    variable. Raises at once: KodoctlError if the file cannot be read, or another user may have put it there (see
+    why_a_strangers); UsageError (K721) if `store` is a database and SQLAlchemy is not installed; OSError for a folder
+    that must not be searched.
     """
     file = nearest_file(FILE, folder)
     given: dict[str, Any] = {}

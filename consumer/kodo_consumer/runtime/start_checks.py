@@ -16,8 +16,8 @@ _CREATES_IT: Final = ": `kodoctl apply FILE` creates it"
 
 def missing_resources(policy: Policy, cluster: Cluster) -> list[Diagnostic]:
     """Findings about topics and subscriptions that do not exist in the cluster, at most one for each topic: topics of
-    all lanes of the subscription, also those that other workers read, and topics that the worker writes to. Raises
-    ClusterError if the cluster cannot be read.
+    all lanes of the subscription, also those that other workers read, and the subscription on each; and topics that the
+    worker writes to, of which only the existence is checked. Raises ClusterError if the cluster cannot be read.
 
     A missing subscription would otherwise show as a time-out of half a minute, or be created at the wrong place.
     """
@@ -34,8 +34,8 @@ def missing_resources(policy: Policy, cluster: Cluster) -> list[Diagnostic]:
 
 
 def fold_findings(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """The findings, each once. Those of `missing_resources` become one finding for all missing topics and one for all
-    missing subscriptions, ahead of the others, because one missing `kodoctl apply` causes all of them.
+    """The findings, each once. Those of all calls of `missing_resources` become one finding for all missing topics and
+    one for all missing subscriptions, ahead of the others, because one missing `kodoctl apply` causes all of them.
     """
     names: dict[tuple[str, str], list[str]] = {}
     others: list[Diagnostic] = []

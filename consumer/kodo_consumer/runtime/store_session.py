@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.values.poison import MAX_CRASHES, CrashMark, Heartbeats, Judgement, PoisonState, judge
-from kodo_consumer.core.values.store import Exchange, Store, StoreAnswer, StoreDownError
+from kodo_consumer.core.values.store import MOST_PRUNED, Exchange, Store, StoreAnswer, StoreDownError
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.clock import Clock
@@ -23,8 +23,9 @@ _RESERVE: Final = 10_000
 
 @dataclass(slots=True)
 class PendingWrites:
-    """News that the store has not recorded yet: names of done messages, and of messages that `ended` otherwise. Each
-    list has 100,000 at most; `forgotten` counts the oldest done ones that were dropped.
+    """News that the store has not confirmed yet. `done`: names of done messages; `ended`: names whose marks it is to
+    remove for another reason, such as a failure. Each list has 100,000 at most, and drops its oldest names; `forgotten`
+    counts those that `done` dropped.
     """
 
     done: list[str] = field(default_factory=list)
@@ -45,13 +46,14 @@ class PendingWrites:
         del self.done[:over], self.ended[:ended_over]
 
     def copy(self) -> tuple[list[str], list[str]]:
-        """Returns copies of `done` and `ended`, which are to be sent to the store: see `remove`."""
+        """Returns copies of `done` and `ended`, which are to be sent to the store. `remove` is about the last copy."""
         self._dropped = 0, 0
         return list(self.done), list(self.ended)
 
     def remove(self, done: int, ended: int) -> None:
-        """Removes the first names of the last `copy`, so many of each list, because the store has recorded them.
-        `forgotten` then no longer counts names of that copy that were dropped since: they are recorded as well.
+        """Removes the first names of the last `copy`, so many of each list, because the store has recorded them; once
+        for each copy. `forgotten` then no longer counts names of that copy that were dropped since: they are recorded,
+        too.
         """
         gone, ended_gone = min(done, self._dropped[0]), min(ended, self._dropped[1])
         self.forgotten -= gone
@@ -60,13 +62,13 @@ class PendingWrites:
 
 class StoreSession:
     """Session with the store. One thread calls `maintain`, another one `exchange`, `judge_mark` and `take_over`.
-    `down`: a call other than `maintain` has failed, and `maintain` has not reached the store since; `problem`: why,
+    `down`: `open`, `exchange` or `take_over` has failed, and `maintain` has not ended the outage since; `problem`: why,
     also after the store is back.
 
-    `go_on`: handlers run while the store is down. `keep`: seconds for which the id of a done message is remembered,
-    since a repeat may come late: a copy of a reroute waits as long as others of its topic do. Use `unsaved`, and
-    `unguarded` (starts without a mark since the store is down), only with `lock`, the guard's, held: they change
-    together with messages.
+    `go_on`: handlers run while the store is down. The argument `keep`: seconds for which the id of a done message is
+    remembered at least, since a repeat may come late: a copy of a reroute waits as long as others of its topic do. Use
+    `unsaved`, and `unguarded` (starts without a mark since the store is down), only with `lock`, the guard's, held:
+    they change together with messages. `exchange` and `maintain` take the lock themselves.
     """
 
     def __init__(
@@ -81,11 +83,12 @@ class StoreSession:
         self._keep_s = keep
         self._signs = Heartbeats()
         self._since_prune = 0
+        self._more_to_prune = False
         self._workers = policy.expected_workers
 
     def open(self) -> None:
         """Creates missing parts of the store, and sends the first sign of life. If the store is down, raises
-        StoreDownError unless handlers may run without it; then logs that.
+        StoreDownError; if handlers may run without it, sets `down` and logs that instead.
         """
         try:
             self._store.create()
@@ -96,12 +99,15 @@ class StoreSession:
             self._on_store_down(problem)
 
     def pending(self, starting: list[str]) -> Exchange:
-        """Returns a request with all news and the names of messages that are to start. The caller holds the lock."""
+        """Returns a request with all news and the names of messages that are to start. The caller holds the lock, and
+        passes the request to `exchange` before it makes another one.
+        """
         return Exchange(*self.unsaved.copy(), starting)
 
     def exchange(self, request: Exchange) -> StoreAnswer | None:
-        """Sends a request to the store, and removes its news from `unsaved`; the caller does not hold the lock. Returns
-        the answer; None: the store is down, and the news stay. An empty request is answered without a call.
+        """Sends a request of `pending` to the store, and removes its news from `unsaved`; the caller does not hold the
+        lock. Returns the answer; None: the store is down, which is logged, and the news stay. An empty request is
+        answered without a call. If the answer has marks, reads the signs of life for `judge_mark`, too.
         """
         if not (request.done or request.ended or request.starting):
             return StoreAnswer()
@@ -116,15 +122,15 @@ class StoreSession:
         return known
 
     def judge_mark(self, mark: CrashMark) -> Judgement:
-        """Judges a message that is about to start and that the store has a mark of. The mark is from an earlier start,
-        by this worker or by another one. Does not call the store: uses the signs of life that were read last.
+        """Judges a message that is about to start by its mark in the store, which is from an earlier start, by this
+        worker or by another one. Does not call the store: uses the signs of life that were read last.
         """
         return _own(mark) if mark.run == self._store.run else judge(mark, self._signs.lives)
 
     def take_over(self, name: str, found: CrashMark, *, alone: bool = False, crashes: int) -> bool:
-        """Replaces the mark `found` by one of this worker. Returns false if another worker was faster, or the store is
-        down. `alone`: the message is about to run alone; `crashes`: number of its crashes while alone, for the new
-        mark.
+        """Replaces the mark `found` of the message `name` by one of this worker. Returns false if another worker
+        changed or removed that mark first, or if the store is down, which is logged. `alone`: the message is about to
+        run alone; `crashes`: number of its crashes while alone, for the new mark.
         """
         try:
             return self._store.take_over(name, found, CrashMark(self._store.run, alone=alone, crashes=crashes))
@@ -133,14 +139,16 @@ class StoreSession:
             return False
 
     def leave(self) -> None:
-        """Removes this worker's marks and signs of life from the store. Raises StoreDownError."""
+        """Removes this worker's marks and signs of life from the store, and sends no news. Raises StoreDownError."""
         self._store.leave()
 
     # ---- the store: down, there again, kept in order
 
     def maintain(self, *, prune: bool = False) -> None:
-        """Sends a sign of life. If the store was down and answers, sends it the news and ends the outage. With `prune`,
-        deletes old ids, if this worker has added some since the last time. Failures of the store are logged only.
+        """Sends a sign of life, and reads those of other workers. If the store was down and answers, creates its
+        missing parts, sends it the news and ends the outage. With `prune`, deletes old ids, if this worker has added
+        some since it last tried that; of many, each further call deletes some, so that the signs of life go on.
+        Failures of the store are logged only, at debug.
         """
         try:
             if self.down:
@@ -149,16 +157,16 @@ class StoreSession:
                 self._probe()
             else:
                 self._observe()
-            if prune and self._since_prune:
+            if self._more_to_prune or (prune and self._since_prune):
                 self._since_prune = 0
-                self._store.prune(self.keep, self._keep_s)
+                self._more_to_prune = self._store.prune(self.keep, self._keep_s) >= MOST_PRUNED
         except StoreDownError as problem:
             log.debug("the store cannot be asked: %s", problem)
 
     @property
     def keep(self) -> int:
-        """Number of newest done messages whose ids stay in the store at any age: as many as all workers together may
-        have in flight, plus a reserve.
+        """Number of newest ids of done messages that stay in the store at any age: as many as all workers, expected or
+        seen in the store, may have in flight together, plus a reserve of 10,000.
         """
         return self._workers * self._policy.lookahead_messages + _RESERVE
 

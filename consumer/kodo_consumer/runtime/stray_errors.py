@@ -25,9 +25,9 @@ _changes: Final = threading.Lock()
 
 
 def redact_stray_errors(texts: ErrorTextReader | None, owner: object) -> None:
-    """Sets the process's hooks `threading.excepthook` and `sys.unraisablehook`, unless the application has set its own.
-    Stray errors are then logged, redacted by `texts` as long as `owner` exists, because threads of its handlers may
-    outlive its worker. Does nothing if `texts` is None or redacts nothing.
+    """Lets the process log stray errors, redacted by `texts` as long as `owner` exists, because threads of its handlers
+    may outlive its worker. Sets the process's hooks `threading.excepthook` and `sys.unraisablehook` for that, and
+    leaves one that the application has set. Does nothing if `texts` is None or redacts nothing.
     """
     if texts is None or not texts.redacts:
         return
@@ -40,8 +40,8 @@ def redact_stray_errors(texts: ErrorTextReader | None, owner: object) -> None:
 
 
 def report_stray_error(text: str, problem: BaseException, to: logging.Logger = log) -> None:
-    """Logs a stray error to `to`, at the level error: redacted by all consumers of the process that redact, and without
-    a traceback; if none redacts, with its traceback.
+    """Logs a stray error to `to`, at the level error. If consumers of the process redact, all of them redact it, and it
+    has no traceback; else it has its traceback. `text`: words before it, which may stay as they are: no secrets.
     """
     first, *others = _all_readers() or [None]
     report_error(first, text, problem, say=partial(_log, to, others))

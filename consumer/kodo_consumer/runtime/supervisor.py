@@ -54,9 +54,10 @@ Listener = Callable[[Lane, LaneStats | None], None]
 
 class WorkerSupervisor:
     """Starts a worker, runs its timers and ends it. Thread-safe; `start` and `stop` are each called once.
-    `drain_timeout`: seconds. `cluster`: None: no statistics and no checks, so `stats`, `lane_workers`, `still` and
-    `skew` are None. `last_tick`: start of the last tick (time.monotonic()), None before the first. `background_tasks`:
-    functions with a thread each, from `start` to `stop`.
+    `drain_timeout`: seconds. `cluster`: None: no statistics, live orders and checks, so `stats`, `lane_workers`,
+    `still` and `skew` are None. `last_tick`: start of the last tick (time.monotonic()), None before the first.
+    `background_tasks`: functions that `start` calls, each on a thread, with an event that is set by `stop` or when the
+    worker breaks; one that returns before that breaks the worker.
     """
 
     def __init__(self, worker: Worker, cluster: Cluster | None, *, consumer_name: str, drain_timeout: float) -> None:
@@ -100,8 +101,9 @@ class WorkerSupervisor:
         worker.supervise(self._wake_event.set, self._over.set)
 
     def start(self) -> None:
-        """Checks the cluster, connects the worker and starts its threads; returns when all lanes are open. Raises
-        KodoctlError: with all missing topics and subscriptions, or as the cluster and Worker.open do.
+        """Checks the cluster, connects the worker and starts its threads; returns when all lanes are open, and handlers
+        may run before that. Raises KodoctlError: with all missing topics and subscriptions, or as the cluster and
+        Worker.open do. Nothing is checked without a cluster.
         """
         if self._cluster is not None:
             findings = missing_resources(self._worker.policy, self._cluster)
@@ -150,7 +152,7 @@ class WorkerSupervisor:
 
     def apply_policy(self, policy: Policy) -> None:
         """Applies a policy with the same lanes (not checked here) to the worker, with its longest wait and its message
-        sizes cut to the limits of the broker.
+        sizes cut to those limits of the broker that `start` could read.
         """
         self._worker.apply_policy(clamp_policy(policy, self._allowed))
 
@@ -162,7 +164,8 @@ class WorkerSupervisor:
 
     def stop(self) -> None:
         """Ends receiving, waits for running handlers, deferred messages, receipts and confirmations within the drain
-        time-out, ends the threads and closes the worker. Raises the error that broke the worker, if there is one.
+        time-out (not if the worker broke), ends the threads and closes the worker. Raises the error that broke the
+        worker, if there is one.
         """
         drain(self._worker, self._drain_timeout)
         if self.stats is not None:
@@ -264,8 +267,8 @@ class WorkerSupervisor:
 
 
 def longest_nap(policy: Policy) -> float:
-    """Longest time between two ticks, in seconds: a quarter of the handler time-out, because a handler that hangs sends
-    no wake-up call; at most 5.
+    """Longest pause between two ticks, in seconds: a quarter of the handler time-out, because a handler that hangs
+    sends no wake-up call; at most 5.
     """
     return min(_LONGEST_NAP, policy.handler_timeout / 4000)
 
@@ -281,7 +284,7 @@ def subscription_of(policy: Policy) -> str:
 
 
 def summary(worker: Worker) -> Sequence[str]:
-    """Totals since the start for people, one line each; the first one names the subscription."""
+    """Lines of text for people, with totals since the start; the first one names the subscription."""
     counts = worker.counts
     total = (
         f"{subscription_of(worker.policy)}: received {counts.received}, started {counts.started}, done {counts.done}"
@@ -300,8 +303,8 @@ def summary(worker: Worker) -> Sequence[str]:
 
 
 class DeferralNotice:
-    """Log entry with the number of deferred messages and the age of the oldest one, once a minute while the oldest has
-    waited for a minute or more.
+    """Log entry with the number of deferred messages and the age of the oldest one, at most once a minute, while the
+    oldest has waited for a minute or more.
     """
 
     def __init__(self, worker: Worker) -> None:
@@ -309,8 +312,8 @@ class DeferralNotice:
         self._last = float("-inf")
 
     def tick(self, now: float) -> None:
-        """Logs the deferred messages if the oldest has waited for a minute and the last entry is a minute old; else
-        does nothing. `now`: seconds by a clock that only advances.
+        """Logs the deferred messages if the oldest has waited for a minute and there was no entry in the last minute;
+        else does nothing. `now`: seconds by a clock that only advances.
         """
         runs, clock = self._worker.engine.runs, self._worker.clock
         if not runs.deferred or now - self._last < _DEFERRED_EVERY:
@@ -323,8 +326,8 @@ class DeferralNotice:
 
 
 class FailureTally:
-    """Number of failed handler runs by cause and of dead letters, logged every 10 s in which there were two failures or
-    a dead letter.
+    """Number of failed handler runs by cause and of dead letters, logged for each period of 10 s in which there were
+    two or more failures or a dead letter.
     """
 
     def __init__(self, worker: Worker) -> None:
@@ -334,9 +337,10 @@ class FailureTally:
         self._since: float | None = None
 
     def tick(self, now: float) -> None:
-        """Logs a warning every 10 s about the time since the last one: the failures, with the ten most frequent causes
-        (a single failure is left out), and the number of messages that became dead letters, for whatever reason. Logs
-        nothing if there were none; other calls do nothing. `now`: seconds by a clock that only advances.
+        """Ends the present period if it began 10 s ago or more (the first call begins the first one), begins the next,
+        and logs a warning about the one that ended: its failures, with the ten most frequent causes (a single failure
+        is left out), and the number of messages that became dead letters, for whatever reason. Logs nothing if there
+        were none; other calls do nothing. `now`: seconds by a clock that only advances.
         """
         self._since = now if self._since is None else self._since
         if now - self._since < _TALLY_EVERY:
@@ -367,9 +371,9 @@ class StatsReader:
     once in six polls (ROUND), because reading all would cost an idle worker a percent of a core. `closely`: indices of
     lanes that every poll reads as well; `all_next`: the next poll reads all lanes.
 
-    `listeners`: each is called on the polling thread with every lane that was read and its statistics (None:
-    unreadable); `trend` is one of them. `last`: latest statistics by lane index, without lanes whose last reading
-    failed.
+    `listeners`: each is called on the thread of the poll with every lane that was read and its statistics (None: they
+    cannot be read, or there is no such topic or subscription); `trend` has to be one of them. `last`: latest statistics
+    by lane index, without lanes that were not read yet or whose last reading had none.
     """
 
     def __init__(
@@ -391,8 +395,8 @@ class StatsReader:
         self._ended = True
 
     def read_due_lanes(self) -> None:
-        """Reads the statistics of the lanes whose turn it is, one request for each, and calls the listeners. Errors are
-        logged, not raised.
+        """Reads the statistics of the lanes whose turn it is, one lane after the other, which blocks, and calls the
+        listeners after each. Errors are logged, not raised. Does nothing after `end`.
         """
         count = -(-len(self._others) // ROUND)
         turn = self._others if self.all_next else islice(self._others * 2, self._at, self._at + count)

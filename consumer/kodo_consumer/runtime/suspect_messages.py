@@ -75,6 +75,10 @@ class SuspectMessages:
         """
         return self._solo.room(out, now)
 
+    def on_start(self, name: str) -> None:
+        """Notes that a message starts, after `outcome` has returned None for it. A suspect is alone until `on_end`."""
+        self._solo.on_start(name)
+
     def on_end(self, name: str) -> None:
         """Notes that a message ended, with any outcome."""
         self._solo.on_end(name)

@@ -162,7 +162,7 @@ class FileReloader(Generic[T]):
 
     def _watch(self) -> None:
         """Watches the folder of the file until `stop`, because editors and orchestrators replace the file, or a link,
-        by another.
+        by another. Also compares the contents once a second: the file that a link names may be in another folder.
         """
         from watchfiles import watch
 

@@ -118,7 +118,7 @@ class Worker:
         self._connections.stop()
         with self._lock:
             self.engine.drain()
-            actions = self._actions.collect(flush=True)
+            actions = self._all_actions()
         self._carry_out(actions)
 
     @property
@@ -151,14 +151,15 @@ class Worker:
 
     def close(self) -> None:
         """Stops the executor, carries out pending actions and closes the connections, within a limited time. The broker
-        gives unacknowledged messages to other workers; tokens of deferred ones have no effect any more.
+        gives unacknowledged messages to other workers; tokens of deferred ones have no effect any more. An action that
+        fails breaks the worker (`problem`), and everything is closed all the same.
         """
         with self._lock:
             self.engine.runs.abandon()
         if self._observers.acknowledged is not None:
             self._observers.acknowledged.close()
         self._runner.stop()
-        with self._event():
+        with self._or_broken(), self._event():
             pass  # what is gathered goes out
         self._connections.close()
         if self._observers.decisions is not None:
@@ -273,7 +274,7 @@ class Worker:
         """
         try:
             yield
-        except Exception as problem:  # noqa: BLE001
+        except Exception as problem:  # noqa: BLE001  # whatever it is, the worker is broken
             self.fail(problem)
 
     # ---- called by handlers
@@ -399,9 +400,9 @@ class Worker:
                     paused_tenants(orders),
                     left_lanes(policy, orders),
                 )
-                if not self.opened:  # what it brings about is carried out with what the first messages do
+                if not self.opened:
                     return
-                actions = self._actions.collect(flush=True)
+                actions = self._all_actions()
             self._runner.wake()
             self._carry_out(actions)
 
@@ -429,10 +430,16 @@ class Worker:
         with self._lock:
             before = self.engine.version
             yield
-            actions = self._actions.collect(flush=True)
+            actions = self._all_actions()
         if self.engine.version != before:
             self._runner.wake()
         self._carry_out(actions)
+
+    def _all_actions(self) -> Actions | None:
+        """All actions so far. None if there are none, and until all lanes are open: the lanes that actions name may be
+        missing before, so the first event after takes them. Needs the lock.
+        """
+        return self._actions.collect(flush=True) if self.opened else None
 
     def _carry_out(self, actions: Actions | None) -> None:
         if actions is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -59,7 +60,8 @@ class WorkerConnections:
 
     def carry_out(self, actions: Actions) -> None:
         """Acknowledges and publishes messages, renews the publisher, and reconnects, leaves, joins or resumes lanes, as
-        the actions say. Waits for none of this.
+        the actions say. Waits for none of this. Raises ClusterError if the publisher cannot be renewed; of the actions,
+        only the acknowledgements were carried out then.
         """
         readers, effects = self.readers, actions.effects
         for index, tokens in actions.acks:
@@ -102,15 +104,13 @@ class WorkerConnections:
             reader.stop()
 
     def close(self) -> None:
-        """Closes readers and publisher, within 8 s; if the client library does not answer, they are left open and an
-        error is logged.
+        """Closes all readers at once, so that none waits for another one's broker, then the publisher, within 8 s. Those
+        that the client library does not close in time are left open, and an error is logged.
         """
-        if leave({"worker": self._close}, _LEAVE_WITHIN):
+        latest = time.monotonic() + _LEAVE_WITHIN
+        late = leave({f"lane-{index}": reader.close for index, reader in enumerate(self.readers)}, _LEAVE_WITHIN)
+        if self._publisher is not None:
+            late += leave({"publisher": self._publisher.close}, max(0.0, latest - time.monotonic()))
+        if late:
             text = "lanes and publisher do not close within %.0f s: they are left behind, what is unacknowledged comes again"
             log.error(text, _LEAVE_WITHIN)
-
-    def _close(self) -> None:
-        for reader in self.readers:
-            reader.close()
-        if self._publisher is not None:
-            self._publisher.close()

@@ -241,6 +241,6 @@ class Environment:
 
     def _context_env(self) -> str | None:
         contexts = read_contexts(self.environ, self.folder)
-        named_by_address = self.flags.admin_url or "KODOCTL_ADMIN_URL" in self.environ
+        named_by_address = self.flags.admin_url or self.environ.get("KODOCTL_ADMIN_URL")
         name = self.flags.context or (None if named_by_address else contexts.current)
         return contexts.get(name).env if name else None

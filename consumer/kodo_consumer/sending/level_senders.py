@@ -107,6 +107,7 @@ class LevelSenders:
         self._level, self._fair_by, self._table, self._open = send_target.level, send_target.fair_by, table, open_level
         self._lock = threading.Lock()
         self._opened: dict[Level, LevelSender] = {}
+        self._is_over = False
         self._reloader = None if reloader_of is None else reloader_of(self)
 
     def reload(self) -> None:
@@ -125,8 +126,9 @@ class LevelSenders:
 
     def stop(self) -> None:
         """Ends the watch of the file, and waits about a second for its thread; `watch` does nothing afterwards. Open
-        senders stay open.
+        senders stay open, and `choose` opens no more.
         """
+        self._is_over = True
         if self._reloader is not None:
             self._reloader.stop()
 
@@ -151,7 +153,7 @@ class LevelSenders:
         """Returns the sender of the level to which the routes send a message. None: the message stays on the level of
         the producer. The first message for another level opens the sender of that level: this call, and all that choose
         another level meanwhile, block until it is open; those whose message stays do not. Raises KodoctlError if the
-        sender cannot be opened: ClusterError, or UsageError if the level takes no messages.
+        sender cannot be opened: ClusterError, or UsageError if the level takes no messages, or after `stop`.
         """
         table = self._table
         if table is None:
@@ -163,5 +165,7 @@ class LevelSenders:
             return None
         with self._lock:
             if to not in self._opened:
+                if self._is_over:  # nobody would close it
+                    raise misuse_error(f"{to}: this producer was closed meanwhile; the message was not sent")
                 self._opened[to] = self._open(to)
             return self._opened[to]

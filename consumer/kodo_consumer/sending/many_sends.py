@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.core.checks.message_validation import SendOptions
+from kodo_consumer.core.payloads.plain_values import is_model
 from kodo_consumer.core.values.broker import Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.values.wire_texts import kind_of
 from kodo_consumer.sending.numbered_publisher import RECEIPT_TIMEOUT
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _SHOWN: Final = 10  # failures that the text of the error has
 # refusals of one message: others may be sent
 _OF_ONE: Final = frozenset({"K716", "K717", "K729", "K730", "K732", "K734"})
+_ONE: Final = (str, bytes, bytearray, memoryview, Mapping, Draft)  # what is one payload, though Python iterates it
 Post = Callable[[Any, OnStored, SendOptions], "PostedMessage"]
 
 
@@ -43,8 +45,8 @@ class SendManyError(KodoctlError):
 
 
 def _problems(messages: Any, options: SendOptions) -> Iterator[str]:
-    """Texts about arguments of a call that cannot be meant: a text or a mapping would be sent piece by piece."""
-    if isinstance(messages, str | bytes | Mapping | Draft) or not isinstance(messages, Iterable):
+    """Texts about arguments of a call that cannot be meant: a text or a model would be sent piece by piece."""
+    if isinstance(messages, _ONE) or is_model(messages) or not isinstance(messages, Iterable):
         yield f"messages is {kind_of(messages)}, not a list or another iterable of payloads"
     if "id" in options:
         yield "id: an identity is of one message; give each a Draft of its own"

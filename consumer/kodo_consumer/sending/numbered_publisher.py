@@ -125,11 +125,11 @@ class NumberedPublisher:
         return self._room.backpressure
 
     def wait(self, timeout: float) -> int:
-        """Waits at most `timeout` seconds until no message, and no mark, waits for a receipt. Returns how many still
-        do; a receipt may report a failure. A callback must not call it.
+        """Waits at most `timeout` seconds until no message, and no mark, waits for a receipt, and no callback runs any
+        more. Returns how many still wait for a receipt; a receipt may report a failure. A callback must not call it.
         """
         with self._lock:
-            self._lock.wait_for(lambda: not self._room.out, timeout)
+            self._lock.wait_for(lambda: not self._room.out and not self._calling, timeout)
             return len(self._room.out)
 
     def close(self, timeout: float) -> None:
@@ -237,6 +237,7 @@ class NumberedPublisher:
                 )
 
     def _hand_out(self, receipts: Sequence[tuple[int, Receipt]]) -> None:
+        is_nested = self.is_calling  # a callback gave a message up
         self._calling.add(thread := threading.get_ident())
         for ticket, receipt in receipts:
             with self._lock:
@@ -248,5 +249,6 @@ class NumberedPublisher:
                     sent.on_receipt(receipt)
             except BaseException as problem:  # noqa: BLE001  # SystemExit as well: the others have theirs to come
                 report_stray_error("a callback for receipts failed", problem, log)
-        self._calling.discard(thread)
+        if not is_nested:
+            self._calling.discard(thread)
         self._room.tell()

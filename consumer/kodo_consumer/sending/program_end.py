@@ -1,8 +1,8 @@
-"""End of a program that has not closed its producers: waits for their receipts, 10 s at most in all, and logs messages
-that are not stored.
+"""End of a program that has not closed its producers: waits for their receipts, 10 s at most in all. Then callbacks get
+the failures, and failures without a callback are logged.
 
 Without it the last messages would be lost with the program's threads, unnoticed: the exit code is 0, and no mark has
-the last number. A signal that ends the process at once (SIGKILL, SIGTERM without a handler) skips this.
+the last number. A process that ends at once (SIGKILL, SIGTERM without a handler, os._exit) skips this.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ PATIENCE: Final = 10.0  # seconds for all producers together
 
 
 class Unfinished(Protocol):
-    """Object with messages of the program that have no receipt, or with failed messages that have not been reported."""
+    """Object that may have messages without a receipt, or failures that nobody was told, when the program ends."""
 
     def end(self, seconds: float) -> str:
-        """Waits at most `seconds` for receipts. Returns a text about the loss to report, "" if there is none. Called
-        once.
+        """Waits at most `seconds` for receipts, if some are missing. Returns a text about failures of which nobody else
+        is told, "" for none. The caller logs the text, or an exception that this raises. Called at the end of the
+        program, and again if the object was registered meanwhile.
         """
 
 
@@ -30,17 +31,21 @@ _unfinished: dict[Unfinished, None] = {}
 
 
 def register(one: Unfinished) -> None:
-    """Adds an object whose `end` is called when the program ends before `unregister`."""
+    """Adds an object, unless it is there already. Its `end` is called when the program ends, if `unregister` has not
+    removed the object before.
+    """
     _unfinished[one] = None
 
 
 def unregister(one: Unfinished) -> None:
-    """Removes an object that was closed, or that has reported its failed messages, from the unfinished ones."""
+    """Removes an object, because it was closed or has reported its failures; does nothing if it is not there."""
     _unfinished.pop(one, None)
 
 
 def forget_all() -> None:
-    """Removes all objects in a forked process, which lacks the threads that could end them."""
+    """Removes all objects, without a call of `end`. Each forked process begins with it, because it lacks the threads
+    that take receipts.
+    """
     _unfinished.clear()
 
 

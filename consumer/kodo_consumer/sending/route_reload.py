@@ -24,7 +24,9 @@ _WORDS: Final = {
 
 
 class GroundLevels:
-    """Levels of one ground topic that take messages, by the topology that was loaded last."""
+    """Send targets of one ground topic, by level: those of the topology that `follow` got last, at first that of the
+    constructor. `topic`: name of the ground topic.
+    """
 
     def __init__(self, topology: LoadedTopology, topic: str) -> None:
         self._topology, self.topic = topology, topic
@@ -34,7 +36,9 @@ class GroundLevels:
         self._topology = topology
 
     def send_target(self, level: str) -> SendTarget:
-        """Returns the send target of a level. Raises UsageError if the level takes no messages."""
+        """Returns the send target of a level. Raises UsageError if the topology has no such ground topic, or if the
+        level takes no messages, and InvalidFileError for a payload schema that cannot be used.
+        """
         return send_target_of(self._topology, self.topic, level)
 
 
@@ -45,15 +49,18 @@ def route_reloader(
     send_targets: Callable[[LoadedTopology], Mapping[str, SendTarget]],
     adopt: Callable[[LoadedTopology], None],
 ) -> FileReloader[LoadedTopology]:
-    """Returns a reader of the topology file for one sender, not started. It adopts a changed topology whose send
-    targets differ at most in their routes; else it logs the settings that need a restart.
+    """Returns a reader of the topology file for one sender, not started (see FileReloader). It adopts a topology whose
+    send targets differ from those in use at most in their routes. Else it logs the settings that need a restart, or the
+    faults of the file, also errors of lint rules, and changes nothing.
 
     Args:
         file: the topology file.
         surroundings: environment in which the file is loaded.
-        present: the topology that the sender uses, and the bytes of the file that it was read from (None: unknown).
-        send_targets: returns the sender's send targets in a topology by name; raises KodoctlError.
-        adopt: called with each topology that the sender has to follow.
+        present: the topology that the sender uses, and the bytes of the file that it was read from (None: unknown, and
+            a change of the file before this call goes unnoticed).
+        send_targets: returns the sender's send targets in a topology by name, also in the present one; raises
+            KodoctlError.
+        adopt: called with each topology that the sender has to follow, on the thread that reads the file.
     """
 
     def read_topology() -> LoadedTopology:
@@ -79,9 +86,10 @@ def level_reloader(
     level: str,
     routes: LevelSenders,
 ) -> FileReloader[LoadedTopology]:
-    """Returns the reader of the topology file of a producer for one level, not started. A changed file gives `levels`
-    its topology and `routes` its routes. `source`: (file, environment in which it is loaded, (topology in use, bytes of
-    the file that it was read from)).
+    """Returns the reader of the topology file of a producer for one level, not started. A file that it adopts (see
+    `route_reloader`) gives `levels` its topology and `routes` its routes; the send target of `level` alone decides.
+    `source`: (file, environment in which it is loaded, (topology in use, bytes of the file that it was read from, None:
+    unknown)).
     """
 
     def adopt(found: LoadedTopology) -> None:
@@ -92,9 +100,9 @@ def level_reloader(
 
 
 def restart_reasons(old: Mapping[str, SendTarget], new: Mapping[str, SendTarget]) -> list[str]:
-    """Returns the settings that differ between old and new send targets and need a restart, by their names in the file
-    (by the field of SendTarget if there is none), or `topics or levels` if targets were added or removed; empty:
-    nothing needs a restart. Routes are left out, because they can change while a sender runs.
+    """Returns the settings that differ between old and new send targets of the same name and need a restart, in the
+    words of the file (by the field of SendTarget if there is none), and `topics or levels` if targets were added or
+    removed; empty: nothing needs a restart. Routes are left out, because they can change while a sender runs.
     """
     found = ["topics or levels"] if old.keys() != new.keys() else []
     for name in old.keys() & new.keys():

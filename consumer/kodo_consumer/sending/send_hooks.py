@@ -39,12 +39,14 @@ SentHook = TypeVar("SentHook", bound="Callable[[SentMessage], object]")
 FailedHook = TypeVar("FailedHook", bound="Callable[[SentMessage, ClusterError], object]")
 _QUIET: Final = 10.0  # seconds between two entries about one hook
 _MAX_SHOWN: Final = 200  # characters of a reason
+_NOT_AWAITED: Final = ": only send_async awaits it"
 _ON_A_THREAD: Final = ", and receipts come on a thread: it would never run"
 
 
 class Draft:
-    """A message to be sent: its payload, and its options as a dictionary. `options`: see SendOptions. Nothing of it is
-    checked before it is sent.
+    """A message to be sent: `payload`, any value, and `options`, a dictionary of the options that were given (see
+    SendOptions). Both are checked when the message is sent, not before. The payload and the values of the options are
+    the caller's own objects, no copies.
     """
 
     __slots__ = ("options", "payload")
@@ -57,12 +59,15 @@ class Draft:
 
 
 class Veto(Exception):  # noqa: N818  # what a hook says, as Dead and Retry of handlers
-    """A hook before sending raises it, with a reason: the message is not sent, and the caller gets UsageError (K734)."""
+    """A hook "send" or "publish" raises it, with a reason, to refuse a message: nothing is sent, or written by an
+    outbox, and the caller gets UsageError (K734). `send_many` sends the other messages, and has that error among its
+    failures.
+    """
 
 
 class SentMessage(NamedTuple):
-    """A message that was published, as the hooks "sent" and "failed" get it: its identity (`kodo-id`), its topic, and
-    the draft that the hooks "send" have left.
+    """A message that was published, as the hooks "sent" and "failed" get it: its identity (`kodo-id`), the full name of
+    the topic of its level, and the draft as the hooks "send" have left it.
     """
 
     id: str
@@ -72,7 +77,8 @@ class SentMessage(NamedTuple):
 
 class SendHooks:
     """Interceptors of one sender, each kind in the order in which they were added. `moments`: moments that `add`
-    accepts. `needs_drafts`: a hook of another moment than "publish" was added, which gets the draft of a message.
+    accepts. `needs_drafts`: a hook of another moment than "publish" was added; the caller then makes a draft of each
+    message, and passes it through `before` or `before_async`.
     """
 
     def __init__(self, *, moments: tuple[Moment, ...] = MOMENTS) -> None:
@@ -81,8 +87,9 @@ class SendHooks:
         self._logged: dict[object, float] = {}
 
     def add(self, moment: Moment, hook: Callable[..., Any]) -> None:
-        """Adds a hook. Raises UsageError for an unknown moment, a hook that does not accept the arguments of its
-        moment, and an async hook of any moment but "send", because nobody would await it.
+        """Adds a hook. Raises UsageError for a moment that is not in `moments`, for a hook that cannot be called with
+        the arguments of its moment, as far as its signature shows, and for an async hook that nobody would await: of
+        any moment but "send", and of "send" if "sent" is not in `moments`, as for an outbox.
         """
         if moment not in self._moments:
             raise _invalid(f"{moment!r}: there is {', '.join(self._moments)}")
@@ -92,25 +99,27 @@ class SendHooks:
         if moment != "send" and is_coroutine(hook):
             why = ", and nothing is awaited between check and send: it would never run"
             raise _invalid(f"{_name(hook)} is async{why if moment == 'publish' else _ON_A_THREAD}")
+        if "sent" not in self._moments and is_coroutine(hook):
+            raise _invalid(f"{_name(hook)} is async{_NOT_AWAITED}")
         self._hooks[moment].append(hook)
         self.needs_drafts |= moment != "publish"
 
     def before(self, draft: Draft) -> Draft:
         """The draft after all hooks "send". Each may change the draft in place and return None, or return another
-        draft, which the next one gets. Raises UsageError for a veto, for a hook that is async and for a hook that
-        returns anything else; other exceptions of a hook pass.
+        draft, which the next one gets. Raises UsageError for a veto, and for a hook that returns anything else, as an
+        async one does; other exceptions of a hook pass. The hooks after it are not called then.
         """
         for hook in self._hooks["send"]:
             try:
                 result = hook(draft)
             except Veto as veto:
                 raise _vetoed(hook, veto) from None
-            _refuse_awaitable(hook, result, ": only send_async awaits it")
+            _refuse_awaitable(hook, result, _NOT_AWAITED)
             draft = _next_draft(hook, result, draft)
         return draft
 
     async def before_async(self, draft: Draft) -> Draft:
-        """Does as `before`, and awaits hooks that are async."""
+        """Does as `before`, but awaits an awaitable that a hook returns, and takes its result."""
         for hook in self._hooks["send"]:
             try:
                 result = hook(draft)
@@ -129,18 +138,19 @@ class SendHooks:
         on_receipt: OnStored,
         partition: int | None = None,
     ) -> PostedMessage:
-        """Publishes a message by a sender, after the hooks "publish". The receipt goes later, on any thread, to the
-        functions that these hooks have returned, to the hooks "sent" or "failed", then to `on_receipt`. An exception of
-        a hook about the outcome is logged, at most once in 10 s for each hook.
+        """Publishes a message by a sender, after the hooks "publish"; blocks as LevelSender.publish does. The receipt
+        goes, on any thread, to the functions that these hooks have returned; then, with a `draft`, to the hooks "sent"
+        or "failed"; then to `on_receipt`. An exception of such a function or hook is logged, at most once in 10 s for
+        those of the same code.
 
-        Raises as LevelSender.publish, and as hooks "publish" do (see `prepare`); then only the functions that were
-        returned before get the exception.
+        Raises as LevelSender.publish, and as hooks "publish" do (see `prepare`); nothing is published then. The
+        functions that were returned before get the exception; hooks "failed" and `on_receipt` are not called.
 
         Args:
             by: sender of the level.
             form: rules for properties that a hook adds.
             message: the message.
-            draft: the draft as the hooks "send" left it; None: no hook needs it.
+            draft: the draft as the hooks "send" left it; None: hooks "sent" and "failed" are not called.
             on_receipt: gets the receipt.
             partition: number of the partition, which `await_room` returned; None: it is chosen.
         """
@@ -156,9 +166,10 @@ class SendHooks:
             raise
 
     def prepare(self, message: CheckedMessage) -> Sequence[OnSent]:
-        """Calls the hooks "publish" with a message, and returns the functions that take the outcome of its send. Raises
-        UsageError for a veto, and for a hook that returns neither None nor a function; other exceptions of a hook pass.
-        In each case the functions that were returned before get the exception.
+        """Calls the hooks "publish" with a message. Returns the functions that they returned; the caller passes the
+        outcome of the send to each. Raises UsageError for a veto, and for a hook that returns neither None nor a
+        function; other exceptions of a hook pass. In each case the functions that were returned before get the
+        exception, and the hooks after it are not called.
         """
         outcomes: list[OnSent] = []
         try:
@@ -196,7 +207,7 @@ class SendHooks:
     def _notify(self, hook: Callable[..., object], *arguments: object) -> None:
         try:
             _refuse_awaitable(hook, hook(*arguments), _ON_A_THREAD)
-        except Exception:  # of the user's code; the message has its outcome all the same
+        except BaseException:  # of the user's code, SystemExit as well: the message has its outcome all the same
             now, code = time.monotonic(), getattr(_unbound(hook), "__code__", type(hook))  # a function for each message
             if now - self._logged.get(code, float("-inf")) >= _QUIET:
                 self._logged[code] = now

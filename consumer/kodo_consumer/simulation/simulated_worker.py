@@ -34,12 +34,15 @@ class SimulatedHandlers(Protocol):
         """Called when a run begins. Returns the seconds that it takes, and its outcome."""
 
     def on_end(self, message: Message, outcome: Outcome) -> None:
-        """Called when a run has ended, or the worker has given it up (`outcome`: TOOK_TOO_LONG)."""
+        """Called once for each run: when it has ended, or when the worker gives it up (`outcome`: TOOK_TOO_LONG), and
+        then not at its end.
+        """
 
 
 class VirtualSlots:
-    """Implementation of kodo_consumer.core.values.handler_executor.HandlerExecutor in virtual time, without threads. A
-    slot whose handler hangs is replaced, as a thread is.
+    """Implementation of kodo_consumer.core.values.handler_executor.HandlerExecutor in virtual time, without threads:
+    `step` starts and ends runs. A slot whose handler hangs is replaced, as a thread is, however many hang. `total`:
+    number of slots.
     """
 
     def __init__(self, handlers: SimulatedHandlers, total: int) -> None:
@@ -52,14 +55,16 @@ class VirtualSlots:
         self._source: WorkSource | None = None
 
     def start(self, source: WorkSource) -> None:
-        """Sets the source from which `step` takes messages."""
+        """Sets the source from which `step` takes messages. To be called before `step`."""
         self._source = source
 
     def wake(self) -> None:
         """Does nothing: `step` sees a new version of the source."""
 
     def time_out(self, message: Message) -> None:
-        """Frees the slot of a message whose handler took too long; the end of its run is ignored."""
+        """Frees the slot of a message whose handler took too long, and reports it as TOOK_TOO_LONG to the handlers; the
+        end of its run is ignored.
+        """
         self._hanging.add(message)
         self._running -= 1
         self._handlers.on_end(message, TOOK_TOO_LONG)
@@ -69,12 +74,12 @@ class VirtualSlots:
 
     @property
     def next_end(self) -> float:
-        """Time (seconds) at which the first run ends; infinite if no handler runs."""
+        """Time (seconds) at which the first run ends, even if it was given up; infinite if there is none."""
         return self._ends[0][0] if self._ends else NEVER
 
     def step(self, now: float) -> bool:
-        """Ends runs that are due at `now`, and starts messages that may start, without waiting. Returns false if it
-        neither ended nor started a run.
+        """Ends runs that are due at `now`, and starts messages that may start while slots are free. Never waits.
+        Returns False if it started no run, and no run ended, not even one that was given up.
         """
         source, busy = self._source, False
         assert source is not None
@@ -103,8 +108,9 @@ class VirtualSlots:
 
 
 class SimulatedWorker:
-    """One worker with its slots; the constructor connects it to the broker. `shelf`: store from which the workers lease
-    shared limits; None: each has its part of them.
+    """One worker with its slots (`worker`: the product's worker); the constructor connects it to the broker. `shelf`:
+    store from which the workers lease shared limits; None: each has its part of them, by the number of expected
+    workers.
     """
 
     def __init__(
@@ -127,13 +133,13 @@ class SimulatedWorker:
 
     @property
     def next_call(self) -> float:
-        """Time (seconds) at which `step` has to be called next, unless a message is delivered before."""
+        """Time (seconds) at which `step` has to be called, or before: whenever the broker has delivered something."""
         tick = self._clock.now() + max(self.worker.due_in, _STEP)
         return min(self._slots.next_end, tick, self._tick_at, self._leases_due)
 
     def step(self, now: float) -> bool:
-        """Does everything that is due at `now`. Returns false if no handler run ended or started. Raises the error that
-        broke the worker.
+        """Exchanges leases, lets the worker tick, and ends and starts runs, each if it is due at `now`, the time of the
+        clock. Returns False if no run ended or started. Raises the error that broke the worker.
         """
         worker = self.worker
         if self._leases is not None and self._leases_due <= now:
@@ -153,9 +159,11 @@ class SimulatedWorker:
 
 
 def worker_policies(policy: Policy, workers: int, slots: int | None) -> list[Policy]:
-    """Policies of that many `workers`. `slots`: slots of all together, of which each worker gets an equal part, but one
-    at least; None: each has those of the file. The number of slots is fixed, even if the file lets it adapt. The
-    workers neither record nor sign nor validate, because that does not change who gets a slot.
+    """Policies of that many `workers`. `slots`: slots of all together, of which each worker gets an equal part (or one
+    more than others), but one at least, also if there are more workers than slots; None or 0: each has those of the
+    file, the most that there may be if the file lets the number adapt. The number is fixed in each case. Bulkheads are
+    in proportion to the slots, unless the file lets the number adapt. The workers neither record nor sign nor validate,
+    and read no headers of other libraries, because that does not change who gets a slot.
     """
     total = slots or policy.concurrency * workers
     shares = [max(1, total // workers + (number < total % workers)) for number in range(workers)]

@@ -40,14 +40,19 @@ _OUTCOMES: Final[Mapping[str, Outcome]] = {
 
 
 class SimulatedArrival(NamedTuple):
-    """A message as its producer sent it, `at` seconds after the first one. `properties`: those that the file uses.
-    `size`: bytes of payload. `tenant`: as recorded. `outcomes`: a letter for each stay in a lane in which handlers ran,
-    which counts for all runs of that stay: d done, f failed, p and b asked for PENDING or BLOCKING, k failed for the
-    last time: the message dies again. Runs of stays after the last letter are done, or fail if that letter is k.
+    """A message as its producer sent it, `at` seconds after the first one. `level`, `state`: if the file has no such
+    lane, L1 in this state counts, else the ready lane of L1. `key`: "": none. `properties`: those that the file uses.
+    `size`: bytes of payload. `tenant`: as recorded.
+
+    `outcomes`: a letter for each stay in a lane in which handlers ran: d done, f failed, p and b asked for PENDING or
+    BLOCKING, k failed for the last time, and the message died. In the replay each run takes the next letter; but in one
+    stay in a ready lane (but of backup) the first run and the attempts of `in_place` have the same letter. Runs after
+    the last letter are done, or fail if that letter is k; without letters all are done. A run that an outage decides
+    takes no letter.
 
     `state`, `due` (seconds, as `at`; None: at once) and `attempts` (hops, then attempts in retrying, pending, blocking
-    and backup) are those of a message that was waiting already when the replay begins; other messages have the
-    defaults.
+    and backup) are those of a message that was waiting already when the replay begins (on backup with the state
+    `ready`); other messages have the defaults.
     """
 
     at: float
@@ -63,10 +68,12 @@ class SimulatedArrival(NamedTuple):
 
 
 class SimulatedOutage(NamedTuple):
-    """An outage of a dependency of these tenants, from `since` to before `until` (seconds, as SimulatedArrival.at).
-    Messages of the tenants that arrive meanwhile go to the lane of `state` at once, as if they had failed before. Their
-    handlers in this state take `seconds`, and end as done (`done`) or failed. If these fail, runs in all other states
-    fail, too, after their usual time. A handler that takes longer than the file allows is timed out.
+    """An outage of a dependency of these tenants (as recorded), from `since` to before `until` (seconds, as
+    SimulatedArrival.at). Messages of the tenants that arrive meanwhile go to the lane of `state` at once, as if they
+    had failed before; those that waited already stay in their lanes. Runs of the tenants that begin in this state
+    meanwhile take `seconds`, even beyond `until`, and end as done (`done`) or failed. If they fail, runs that begin in
+    all other states meanwhile fail, too, after their usual time. A handler that takes longer than the file allows is
+    timed out.
     """
 
     tenants: frozenset[str]
@@ -96,8 +103,9 @@ class SimulatedResult(NamedTuple):
 
 
 class RunGroup:
-    """Handler runs of one state, of slow or of quick tenants. `runs`: number of all runs; `waits`: seconds for which
-    each due message waited for a slot before its first run in a lane; `slot_time`: seconds in which runs had slots.
+    """Handler runs of one state (`backup` for that level), of slow or of all other tenants. `runs`: number of runs that
+    began; `waits`: seconds from the time at which a message was in its lane and due until its first run there, whatever
+    it waited for, such as a slot or a limit; `slot_time`: seconds in which runs that have ended had slots.
     """
 
     __slots__ = ("runs", "slot_time", "waits")
@@ -127,7 +135,7 @@ class _Payload(bytes):
 
 
 class _Progress:
-    """Position of each message in its recorded outcomes: a letter counts for all runs of one stay in a lane."""
+    """Position of each message in its recorded outcomes: see SimulatedArrival."""
 
     def __init__(self, arrivals: Sequence[SimulatedArrival]) -> None:
         self._arrivals = arrivals
@@ -157,11 +165,12 @@ class _Progress:
 
 
 class Simulation:
-    """Replay of one subscription's traffic, with a worker for each of `policies`. `seconds`: run time of a handler by
-    recorded tenant, then by state (`backup` for that level), for each tenant and state in which a run can happen; cut
-    to just below the time-out of the file. `outages`: the first that affects a run counts. `groups`: runs by state and
-    by whether the worker took the tenant for slow when they began. `counts`, after `run`: how often messages left a
-    lane otherwise than as done, by rule; each move of a message counts.
+    """Replay of one subscription's traffic, with a worker for each of `policies` (one at least). `seconds`: run time of
+    a handler by recorded tenant, then by state (`backup` for that level), for each tenant and state in which a run can
+    happen; cut to just below the time-out of the file. `outages`: the first that affects a run or an arrival counts.
+    `groups`: runs by (state, True if the worker took the tenant for slow when they began). After `run`: `counts`, how
+    often messages left a lane otherwise than as done, by rule (each move of a message counts); `breaker_opened`, how
+    often circuit breakers of all handlers opened, of all workers together.
     """
 
     def __init__(
@@ -193,7 +202,8 @@ class Simulation:
 
     def run(self) -> list[SimulatedResult]:
         """Runs until all messages have ended, or a day (virtual) after the last arrival. Returns the results in order
-        of the arrivals, which must be sorted by `at`. To be called once. Raises the error that broke a worker.
+        of the arrivals, which must be sorted by `at`. To be called once. Raises the error that broke a worker, and
+        KeyError if `seconds` lacks the tenant and state of a run.
         """
         coming, last = 0, (self.arrivals[-1].at if self.arrivals else 0.0) + PATIENCE
         while True:

@@ -57,10 +57,11 @@ def _group_figures(fates: Sequence[SimulatedResult]) -> dict[str, Any]:
 
 
 def figures(fates: Sequence[SimulatedResult], tenants: int = TENANT_ROWS) -> dict[str, Any]:
-    """Figures of all messages (`all`), and of the `tenants` with most messages (`tenants`, a row each, with `tenant`):
-    counts (`messages`, `done`, `dead`), and percentiles (`p50`, `p95`, `p99`) of waits (`wait_ms`) and latencies
-    (`latency_ms`), None if no message has a value. If there are more tenants, a last row has the figures of all others
-    together, with `tenant` None and their number as `tenants`.
+    """Figures of all messages (`all`), and a row for each tenant (`tenants`), with its name (`tenant`), at most for so
+    many as the parameter `tenants` says, those with most messages first. Figures are counts (`messages`, `done`,
+    `dead`), and percentiles in ms (`p50`, `p95`, `p99`) of waits (`wait_ms`) and latencies (`latency_ms`), None if no
+    message has a value. If there are more tenants, a last row has the figures of all others together, with `tenant`
+    None and the number of these others as `tenants`.
     """
     by_tenant: dict[str, list[SimulatedResult]] = {}
     for fate in fates:
@@ -79,9 +80,9 @@ def _percentiles(ordered: Sequence[float]) -> dict[str, float] | None:
 
 
 def run_rows(groups: Mapping[tuple[str, bool], RunGroup]) -> list[dict[str, Any]]:
-    """Returns a row of handler runs for each (state, True for slow tenants) in `groups`: `state`, `class` (`slow` or
-    `quick`), `runs`, `wait_ms` and `slot_ms`. `wait_ms`: percentiles of the time that due messages waited for a slot
-    before their first run in a lane; None if the group has no such run. `slot_ms`: total time in slots. Both are in ms.
+    """Returns a row of handler runs for each (state, True for slow tenants) in `groups`, in the order of STATES:
+    `state`, `class` (`slow` or `quick`), `runs`, `wait_ms` and `slot_ms`. `wait_ms`: percentiles of the waits (see
+    RunGroup); None if the group has none. `slot_ms`: total time in slots. Both are in ms.
     """
     return [
         {
@@ -97,11 +98,14 @@ def run_rows(groups: Mapping[tuple[str, bool], RunGroup]) -> list[dict[str, Any]
 
 def answer(lines: Iterator[str]) -> dict[str, Any]:
     """Simulates the traffic of `lines`, each a JSON text: first a request {text, path, environment, topic,
-    subscription, workers, slots, seconds, outages}, then SimulatedArrivals as lists. Returns a document for JSON with
-    `all` and `tenants` (see `figures`; without messages that waited before), `states` (see `run_rows`), `waiting`
-    (counts of the messages that waited before), `moved` (how often messages left a lane otherwise than as done, by
-    rule), `breaker_opened`, `slots` and `workers`; or only `findings` (code, summary, detail) if the request is not
-    valid.
+    subscription, workers, slots, seconds, outages}, then SimulatedArrivals as lists, sorted by `at`. `workers` and
+    `slots` are as for `worker_policies`, null: those of the file; an exclusive subscription has one worker in any case.
+
+    Returns a document for JSON with `all` and `tenants` (see `figures`; without messages that waited before), `states`
+    (see `run_rows`), `waiting` (counts of the messages that waited before), `moved` (how often messages left a lane
+    otherwise than as done, by rule), `breaker_opened`, `slots` and `workers`; or only `findings`, lists of (code,
+    summary, detail), if the file is not valid, or lacks the topic, the subscription or the lane of an outage. Other
+    faults of the lines, and errors that break a worker, raise exceptions.
     """
     request = json.loads(next(lines))
     try:
@@ -162,9 +166,8 @@ def _topology(text: str, path: str, environment: str | None) -> LoadedTopology:
 
 
 def main(source: Iterable[str], target: Any) -> None:
-    """Simulates recorded traffic and writes the result to `target` (a text stream) as a JSON document, which has only
-    `findings` if the request is not valid. `source`: lines of JSON, first a request object, then the arrivals: see
-    `answer`.
+    """Simulates recorded traffic and writes the result to `target` (a text stream) as a JSON document. `source`: lines
+    of JSON, first a request object, then the arrivals. Lines, result and exceptions are as for `answer`.
     """
     json.dump(answer(iter(source)), target)
 

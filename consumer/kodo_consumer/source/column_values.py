@@ -1,8 +1,10 @@
 # pure: every branch is tested
 """Values of columns for payloads, from PostgreSQL's text form, by the OID of the column's type.
 
-Nothing is rounded: a numeric is a text in JSON, unless the topic's schema says that it is a number. A value that a type
-of Python cannot hold (`infinity`, years BC) stays the text that PostgreSQL writes, and so do all other types.
+Nothing is rounded. A numeric is a text in JSON, unless the topic's schema says that it is a number. Within json and
+jsonb, numbers that a double does not hold exactly become texts, and a value that is nested too deeply for a payload is
+a text as a whole. A value that a type of Python cannot hold (`infinity`, years BC) stays the text that PostgreSQL
+writes, and so do all other types.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from datetime import date, datetime, time
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 from uuid import UUID
+
+from kodoctl.protocol.json_payload import MAX_DEPTH, too_deep
 
 BYTEA: Final = 17
 _NUMERIC: Final = 1700
@@ -31,6 +35,30 @@ def _float(text: str) -> float | str:
     return value if math.isfinite(value) else text
 
 
+def _whole(text: str) -> int | str:
+    """The integer, or the text itself where readers would refuse it, because it is beyond a double."""
+    return int(text) if math.isfinite(float(text)) else text
+
+
+def _real(text: str) -> float | str:
+    """The double with exactly the value of a decimal text, or the text itself where there is none."""
+    value = float(text)
+    try:
+        return value if Decimal(repr(value)) == Decimal(text) else text
+    except InvalidOperation:  # its exponent has too many digits
+        return text
+
+
+def _json(text: str) -> Any:
+    """The value of a JSON text, or the text itself if the value as a part of a row is nested too deeply."""
+    try:
+        value = json.loads(text, parse_int=_whole, parse_float=_real)
+    except RecursionError:
+        return text
+    is_flat = text.count("[") + text.count("{") < MAX_DEPTH
+    return value if is_flat or not too_deep([value]) else text
+
+
 def _or_text(read: Callable[[str], Any]) -> Read:
     """`read`, or the text itself where it raises ValueError."""
 
@@ -44,7 +72,9 @@ def _or_text(read: Callable[[str], Any]) -> Read:
 
 
 def read_bytes(text: str) -> bytes:
-    """Bytes of a bytea in PostgreSQL's hexadecimal form, whose first two characters only introduce it."""
+    """Reads a bytea in PostgreSQL's hexadecimal form: two characters, which are not looked at, then the digits. Raises
+    ValueError if these are no pairs of hexadecimal digits.
+    """
     return bytes.fromhex(text[2:])
 
 
@@ -60,7 +90,7 @@ _COMMON: Final[dict[int, Read]] = {
     16: _boolean,
     **dict.fromkeys((20, 21, 23, 26), int),
     **dict.fromkeys((700, 701), _float),
-    **dict.fromkeys(_JSON, json.loads),
+    **dict.fromkeys(_JSON, _json),
 }
 _FOR_JSON: Final[dict[int, Read]] = {
     **_COMMON,
@@ -87,9 +117,11 @@ _ELEMENTS: Final[Mapping[int, int]] = {
 
 
 def reader_of(type_oid: int, *, is_avro: bool, is_number: bool = False) -> Read:
-    """Function that reads a value of a type from PostgreSQL's text; of types that are not listed here it returns the
-    text. `is_avro`: for an Avro record, whose types hold times, UUIDs, bytes and decimals; else for JSON. `is_number`:
-    the JSON schema says that a numeric is a number, so it becomes a Decimal.
+    """Function that reads a value of a type, or an array of such values, from PostgreSQL's text. It returns the text
+    for types that this module does not list, and for values that the type of Python cannot hold, such as `infinity`.
+
+    `is_avro`: for an Avro record, whose types hold times, UUIDs, bytes and decimals, and json as a text; else for JSON.
+    `is_number`: the JSON schema says that a numeric is a number, so it becomes a Decimal.
     """
     if type_oid in _ELEMENTS:
         element = reader_of(_ELEMENTS[type_oid], is_avro=is_avro, is_number=is_number)
@@ -100,8 +132,9 @@ def reader_of(type_oid: int, *, is_avro: bool, is_number: bool = False) -> Read:
 
 
 def read_array(text: str, element: Read) -> list[Any]:
-    """Reads an array as PostgreSQL writes it: `{1,2}`, `{{"a,b",NULL},{c,d}}`; NULL becomes None. Bounds before it
-    (`[0:1]=`) are left out. Raises ValueError or IndexError for most other texts; does not check the rest.
+    """Reads an array as PostgreSQL writes it: `{1,2}`, `{{"a,b",NULL},{c,d}}`; NULL becomes None, each other element
+    the result of `element`, whose exceptions pass. Bounds before it (`[0:1]=`) are left out. Raises ValueError or
+    IndexError for most texts that are no array, and does not notice the others.
     """
     values, at = _elements(text, text.index("{") + 1, element)
     if at != len(text):

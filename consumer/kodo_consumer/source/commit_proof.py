@@ -37,8 +37,9 @@ class CommitStatus(StrEnum):
 
 class RequiredMessage(NamedTuple):
     """Message that a change in the log requires. `end`: position after its commit; `time`: of the commit, in ms since
-    the epoch, for people; `table`: for people; `ground`: its ground topic; `partition`: partition where it belongs;
-    `doubt`: why the change may rightly have no message, "": it needs one.
+    the epoch, which decides no status; `table`: for people; `ground`: its ground topic, and `partition`: full name of
+    the partition where it belongs, "" if not known; `doubt`: why the change may rightly have no message, or why its
+    message is not known, "": it needs one.
     """
 
     end: int
@@ -55,18 +56,18 @@ Copy = tuple[str, Position]
 
 @dataclass(frozen=True)
 class ProofInputs:
-    """Readings of the log, from `start` up to `end`, and of the topics.
+    """Readings of the log, from `start` to before `end`, and of the topics, as far back as they were read.
 
     `expected`: by position, the messages that changes in the log require; `silent`: by position, the table of a change
-    that requires no message, of the first such change of its commit.
+    that requires no message, of the first such change of each commit.
 
     `stored`: number of the source's own messages by (ground topic, position); `doubts`: by the same key, the reason why
     a message with the id of that change proves nothing; `first`: by partition, the lowest position of an own message
-    that is stored, None if there is none; `strangers`: number of messages with an id of the source that others sent, by
-    the name of their producer.
+    that was read, None or missing if none was; `strangers`: number of messages with an id of the source that were not
+    sent as the source sends, by the name of their producer (see PartitionCopies).
 
-    `covered`: position up to which the source reported everything as stored; `spans`: parts of the log that its stored
-    marks cover (a mark says that a part is stored); `routing`: hash of the present topology (`routing_of`).
+    `covered`: position up to which the source reported everything as stored, 0: nothing; `spans`: parts of the log that
+    its stored marks cover (a mark says that a part is stored); `routing`: hash of the present topology (`routing_of`).
     """
 
     start: int
@@ -83,7 +84,7 @@ class ProofInputs:
 
 
 class CommitFinding(NamedTuple):
-    """Status of a commit, with the reason, for people; "" if each of its messages is stored once."""
+    """Status of a commit, or of one of its messages. `text`: the reason, for people; "" if the status is STORED."""
 
     status: CommitStatus
     text: str
@@ -91,10 +92,11 @@ class CommitFinding(NamedTuple):
 
 @dataclass(frozen=True)
 class Proof:
-    """Result of a verification. `commits`: number of commits by status; `messages`: number of messages that they
-    require; `findings`: one for each commit that is not `STORED`, the worst first, at most MOST_FINDINGS; `end`:
-    position up to which each commit is stored once; `strangers`: number of messages with an id of the source that
-    others sent, by the name of their producer: nothing was decided by them.
+    """Result of a verification of a part of the log. `commits`: number of commits by status (see `prove`); `messages`:
+    number of messages that the changes in it require; `findings`: one for each commit that is not `STORED`, the worst
+    first, at most MOST_FINDINGS; `end`: position up to which each commit is stored once: that of the first commit that
+    is not, else the end of the part; `strangers`: number of messages with an id of the source that were not sent as the
+    source sends, by the name of their producer: nothing was decided by them.
     """
 
     commits: Mapping[CommitStatus, int]
@@ -105,18 +107,19 @@ class Proof:
 
     @property
     def is_loss(self) -> bool:
-        """True if at least one commit has a message that is missing, or that is stored more than once."""
+        """True if a commit is MISSING or TWICE: a message of it is missing, or stored more than once."""
         return bool(self.commits.get(CommitStatus.MISSING) or self.commits.get(CommitStatus.TWICE))
 
     @property
     def is_conclusive(self) -> bool:
-        """True if every commit has the status STORED: each of its messages is stored exactly once."""
+        """True if every commit is STORED: each of its messages is stored exactly once. Also true without any commit."""
         return not any(count for status, count in self.commits.items() if status is not CommitStatus.STORED)
 
 
 def prove(reading: ProofInputs) -> Proof:
-    """Decides the status of each commit, which is the worst status of its messages. A stored message that no change
-    requires counts as UNKNOWN, and so does a change without a message about which another topology decided.
+    """Decides the status of each commit, which is the worst status of its messages. A message whose position is in this
+    part of the log, and that no change requires on its ground topic, counts as UNKNOWN, and so does a change without a
+    message about which another topology decided. Other commits without messages do not count.
     """
     rank = {status: number for number, status in enumerate(CommitStatus)}
     commits: dict[int, tuple[CommitFinding, int]] = {}  # with the number of messages that have this status

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kodo_consumer.source.identity import System, forks_of
 from kodo_consumer.source.pgoutput import Relation, RelationColumn, RowChange, Values
 from kodo_consumer.source.positions import lsn_text, read_lsn, snapshot_slot
-from kodo_consumer.source.row_mapping import GoneError
+from kodo_consumer.source.row_mapping import GoneError, refused
 from kodoctl.database.change_objects import IDENTITY
 from kodoctl.database.postgres import DatabaseError, connection_of
 from kodoctl.errors import ClusterError, UsageError, error
@@ -38,6 +38,7 @@ _SETTINGS: Final = (
 """How values are written as text, in the stream and in the snapshot alike."""
 _EPOCH_S: Final = 946_684_800  # PostgreSQL's epoch, in seconds since 1970
 _FETCH: Final = 2_000  # rows of a snapshot at a time
+_LOOK: Final = 1.0  # seconds between two calls of `on_wait`
 _STATUS: Final = struct.Struct(">cQQQqB")
 _DATA: Final = struct.Struct(">QQq")
 _KEEPALIVE: Final = struct.Struct(">QqB")
@@ -46,7 +47,8 @@ _DUPLICATE: Final = "42710"  # SQLSTATE: a slot of this name exists
 _PRIMARY_KEY: Final = """
 SELECT ARRAY(SELECT a.attname::text FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(number, place)
              JOIN pg_attribute a ON a.attnum = k.number
-             WHERE i.indrelid = c.oid AND a.attrelid = c.oid AND i.indisprimary ORDER BY k.place)
+             WHERE i.indrelid = c.oid AND a.attrelid = c.oid AND i.indisprimary
+                 AND (a.attgenerated = '' OR a.attname = ANY(%s)) ORDER BY k.place)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s OR (n.nspname = %s AND c.relname = %s)
 """
 _PUBLICATION: Final = "SELECT obj_description(oid, 'pg_publication') FROM pg_publication WHERE pubname = %s"
@@ -70,13 +72,13 @@ WHERE slot_name = %s AND database IS DISTINCT FROM current_database()
 
 
 class SlotInUseError(DatabaseError):
-    """Another process reads the slot, or has made it."""
+    """Another process reads the slot, has made it, or reads the snapshot that comes before it."""
 
 
 class SourceOwner(NamedTuple):
-    """Topology of a source, and the facts about it that the cluster keeps. `read_uuid`: returns the UUID of its Pulsar
-    tenant, None: it has none; `read_identity`: returns the identity of the database at the last apply, None: no apply
-    wrote one. Both raise ClusterError.
+    """Topology of a source: its name, its namespace (TENANT/NAMESPACE), and functions that ask the cluster at each
+    call. `read_uuid`: returns the UUID of its Pulsar tenant, None: it has none; `read_identity`: returns the identity
+    of the database at the last apply, None: no apply wrote one. Both raise ClusterError.
     """
 
     topology: str
@@ -87,8 +89,8 @@ class SourceOwner(NamedTuple):
 
 class SourceDatabase:
     """The database of a source. `environ` has the variable with the address; `accepted_gap`: position at which the slot
-    may be although changes before it were passed over, None: a slot that passed changes over is an error. Errors of
-    statements leave the context of `connect` or `replicate` as DatabaseError.
+    may be although changes before it were passed over, None: a slot that passed changes over is an error. Methods get a
+    connection of `connect`; psycopg's errors become DatabaseError where they leave its context.
     """
 
     def __init__(
@@ -98,7 +100,9 @@ class SourceDatabase:
 
     @contextmanager
     def connect(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-        """Context with a connection for statements."""
+        """Context with a connection for statements, each of which is a transaction of its own. Values in text form look
+        as in the stream. Raises DatabaseError, also for psycopg's errors inside the context.
+        """
         with connection_of(self._source.spec.database, self._environ) as connection:
             connection.execute(_SETTINGS.encode())
             yield connection
@@ -106,7 +110,7 @@ class SourceDatabase:
     @contextmanager
     def replicate(self) -> Iterator[Replication]:
         """Context with a connection for replication. Until its stream starts, it runs SQL as well. It is closed at the
-        end, even in the middle of a stream.
+        end, even in the middle of a stream. Raises as `connect` does.
         """
         with connection_of(self._source.spec.database, self._environ, replication="database") as connection:
             replication = Replication(connection, self._source)
@@ -119,8 +123,9 @@ class SourceDatabase:
 
     def check_identity(self, *identities: str) -> None:
         """Raises UsageError (K440) if one of the connections of this run is to another database than that of the last
-        apply. `identities`: of the connections, as `identity_of` returns them. If nobody applied the source, or the
-        ledger cannot be read, the connections have to agree: else it raises DatabaseError.
+        apply. `identities`: of all connections, one at least, as `identity_of` returns them. If nobody applied the
+        source, or the ledger cannot be read, which is logged, the connections have to be to one database: else it
+        raises DatabaseError.
         """
         variable = self._source.spec.database
         try:
@@ -141,8 +146,9 @@ class SourceDatabase:
             raise DatabaseError(f"{variable} led to different databases: {', '.join(sorted(now))} (server/database)")
 
     def check_owner(self, connection: Any) -> bool:
-        """Raises UsageError (K790) if the publication belongs to another topology or cluster. Returns False if there is
-        no publication.
+        """Raises UsageError (K790) if the publication belongs to another topology or cluster; a publication without an
+        owner passes. If the cluster cannot be asked, that is logged, and the owner counts as one of this cluster.
+        Returns False if there is no publication.
         """
         published = connection.execute(_PUBLICATION, [self._source.publication]).fetchone()
         owner = read_marker(published[0]) if published is not None else None
@@ -156,10 +162,12 @@ class SourceDatabase:
         return published is not None
 
     def slot_position(self, connection: Any) -> int | None:
-        """Position up to which changes of the slot are confirmed; None: there is no slot yet, and it can be made.
-        Raises UsageError if the slot cannot be used, if the publication belongs to another topology or cluster, and,
-        without a slot, if there is no publication, the server does not decode its log, or another database has a slot
-        of this name.
+        """Position up to which changes of the slot are confirmed; None: there is no slot yet, and none of the reasons
+        below forbids it (`check_room` says whether the server has a slot free). Raises UsageError if the slot has lost
+        its log or is of another plug-in than pgoutput; if the publication belongs to another topology or cluster; and,
+        without a slot, if there is no publication, wal_level is not logical, or the server has a slot of this name that
+        is physical or of another database. Raises SlotInUseError while another process is making the slot. That another
+        process reads the slot is no error here.
         """
         is_published = self.check_owner(connection)
         found = connection.execute(_SLOT, [self._source.slot]).fetchone()
@@ -174,6 +182,8 @@ class SourceDatabase:
             if plugin != "pgoutput":
                 detail = f"slot {self._source.slot} is of plug-in {plugin}, not of pgoutput: drop it if nobody needs it"
                 raise UsageError(error("K790", "source cannot start", detail))
+            if position is None:
+                raise SlotInUseError(f"slot {self._source.slot} has no position yet: another `source run` is making it")
             return read_lsn(position)
         level = connection.execute("SELECT current_setting('wal_level')").fetchone()[0]
         if level != "logical":
@@ -191,8 +201,8 @@ class SourceDatabase:
         return None
 
     def check_room(self, connection: Any) -> None:
-        """Raises DatabaseError if the server has no room for the slots of a snapshot: the rows would be sent again and
-        again, because only the slot that is made after them says that they are sent.
+        """Raises DatabaseError if the server has no room for the two slots of a snapshot: the rows would be sent again
+        and again, because only the slot that is made after them says that they are sent.
         """
         free = connection.execute(_FREE).fetchone()[0]
         if free < _SNAPSHOT_SLOTS:
@@ -213,7 +223,7 @@ class SourceDatabase:
         """Raises UsageError if the slot is at a `position` after `covered` and not at `accepted_gap`: then somebody
         moved the slot, or made it anew, and changes in between are passed over. `covered`: position up to which, by the
         last mark in the topics, everything is stored; 0: the broker has no mark, so a gap cannot be found, which is
-        logged.
+        logged. So is an `accepted_gap` if there is no gap.
         """
         slot, at = self._source.slot, lsn_text(position)
         if not covered:
@@ -235,64 +245,78 @@ class SourceDatabase:
         return read_lsn(connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()[0])
 
     def unpublished(self, connection: Any) -> list[str]:
-        """Names of the source's tables whose changes are not published now: dropped, renamed, or taken out."""
+        """Names of the source's tables, sorted, whose changes are not published now: they were dropped, renamed or
+        taken out of the publication, or there is none.
+        """
         names = [table.name for table in self._source.tables]
         found = connection.execute(_UNPUBLISHED, [names, self._source.publication]).fetchall()
         return sorted(name for (name,) in found)
 
     def present_name(self, connection: Any, relation: Relation) -> str:
-        """Present name (`schema.table`) of a table, of which the log may have an earlier name; "" if the table does not
-        exist any more.
+        """Present name (`schema.table`) of a table, which is found by its number, because the log may have an earlier
+        name; "" if the table does not exist any more.
         """
         found = connection.execute(_NAME, [relation.id]).fetchone()
         return found[0] if found else ""
 
     def root_of(self, connection: Any, relation: Relation) -> int:
-        """Number (oid) of the topmost partitioned table to which a partition belongs now, of such a table its own; 0:
-        the table is neither, or does not exist any more.
+        """Number (oid) of the topmost partitioned table to which a partition belongs now; for a topmost partitioned
+        table its own; 0: the table is neither, or does not exist any more.
         """
         found = connection.execute("SELECT pg_partition_root(%s::oid::regclass)::oid::bigint", [relation.id]).fetchone()
         return (found and found[0]) or 0
 
     def primary_key(self, connection: Any, table: TableMapping, relation: Relation) -> list[str]:
-        """Names of the columns of a table's primary key; []: it has none, or none is known. The table is found by its
-        number, also if it was renamed; for a snapshot by its name. The key of a dropped table is known only if the log
-        has it, and if it is a single column.
+        """Names of the columns of a table's primary key, in its order, as they are now, without generated columns that
+        the log does not have: the log may have earlier names. []: it has none, or none is known. The table is found by
+        its number, also if it was renamed; for a snapshot by its name. The key of a dropped table is known only if the
+        log has it, and if it is a single column.
         """
         schema, name = table.parts
         place = [max(relation.id, 0), schema if relation.id < 0 else None, name]  # of a snapshot the name is certain
-        found = connection.execute(_PRIMARY_KEY, place).fetchone()
+        columns = [column.name for column in relation.columns]
+        found = connection.execute(_PRIMARY_KEY, [columns, *place]).fetchone()
         if found is not None:
             return list(found[0])
         logged = [column.name for column in relation.columns if column.is_key]
         return logged if relation.identity == "d" and len(logged) == 1 else []
 
     def fetch(self, connection: Any, relation: Relation, names: Sequence[str], row: Values) -> Values:
-        """Reads the values of the columns `names`, in this order, from the row whose replica identity (the columns that
-        identify it in the log) has the values of `row`. Raises GoneError if the row does not exist any more, or the
-        log has no columns that identify it.
+        """Reads the present values of the columns `names`, in this order, from the row whose replica identity (the
+        columns that identify it in the log) has the values of `row`. The table is found by its number, also if it was
+        renamed. Raises GoneError if there is no such row or no such table any more, or the log has no columns that
+        identify the row, and UsageError (K791) if the table has no column of one of these names any more.
         """
+        from psycopg.errors import UndefinedColumn
         from psycopg.sql import SQL, Identifier
 
-        schema, _, table = relation.name.partition(".")
+        name = self.present_name(connection, relation)
         keys = [(column.name, row[place]) for place, column in enumerate(relation.columns) if column.is_key]
-        if not keys:
+        if not keys or not name:
             raise GoneError
+        schema, _, table = name.partition(".")
         query = SQL("SELECT {} FROM {} WHERE {}").format(
             SQL(", ").join(SQL("{}::text").format(Identifier(name)) for name in names),
             Identifier(schema, table),
             SQL(" AND ").join(SQL("{} = {}").format(Identifier(name), SQL("%s")) for name, _ in keys),
         )
         values = [value.decode() if isinstance(value, bytes) else None for _, value in keys]
-        found = connection.execute(query, values).fetchone()
+        try:
+            found = connection.execute(query, values).fetchone()
+        except UndefinedColumn as problem:
+            detail = (
+                f"{problem.diag.message_primary} any more, and the log does not repeat a value that is read from the"
+                " table: give the column its name back until this change is sent, or leave it out of `columns`"
+            )
+            raise refused(name, detail) from None
         if found is None:
             raise GoneError
         return [None if value is None else value.encode() for value in found]
 
 
 class Event(NamedTuple):
-    """A message of the stream. `data`: bytes of pgoutput, None for a sign of life; `end`: position that the server has
-    sent everything up to.
+    """A message of the stream. `data`: bytes of pgoutput, None for a sign of life; `end`: of a sign of life, the
+    position up to which the server has sent everything; of another message, a position that does not say this.
     """
 
     data: bytes | None
@@ -300,8 +324,9 @@ class Event(NamedTuple):
 
 
 class Replication:
-    """Connection for replication. `must_answer`: the server waits for a call of `confirm`. Methods raise DatabaseError.
-    Not thread-safe.
+    """Connection for replication. `must_answer`: the server waits for a call of `confirm`. After `start` only `events`
+    and `confirm` may be called. Methods raise DatabaseError, or psycopg's errors, which become DatabaseError where they
+    leave the context of SourceDatabase.replicate. Not thread-safe.
     """
 
     def __init__(self, connection: Any, source: ChangeSource) -> None:
@@ -309,9 +334,16 @@ class Replication:
         self._pg = connection.pgconn
         self.must_answer = False
 
-    def execute(self, statement: str) -> list[tuple[Any, ...]]:
-        """Runs a command of replication, or SQL. Returns its rows as texts, None for NULL."""
-        result = self._pg.exec_(statement.encode())
+    def execute(self, statement: str, on_wait: Callable[[], object] = lambda: None) -> list[tuple[Any, ...]]:
+        """Runs a command of replication, or SQL. Returns its rows as texts, None for NULL. `on_wait`: called once a
+        second while the server has not answered.
+        """
+        self._pg.send_query(statement.encode())
+        while self._pg.is_busy():
+            if not select.select([self._pg.socket], [], [], _LOOK)[0]:
+                on_wait()
+            self._pg.consume_input()
+        result = list(iter(self._pg.get_result, None))[-1]
         self._check(result)
         return [
             tuple(
@@ -332,32 +364,35 @@ class Replication:
         history = str(self.execute(f"TIMELINE_HISTORY {timeline}")[0][1]) if timeline > 1 else ""
         return System(str(found[0]), timeline, end, forks_of(history))
 
-    def create_slot(self) -> int:
-        """Creates the slot; changes that are committed from now on come through it. Returns the slot's position. Raises
+    def create_slot(self, on_wait: Callable[[], object]) -> int:
+        """Creates the slot and returns its position; changes that are committed after it come through the slot. Blocks
+        until all transactions that are open now have ended, and calls `on_wait` once a second meanwhile. Raises
         SlotInUseError if the slot exists.
         """
-        found = self.execute(f'CREATE_REPLICATION_SLOT "{self._source.slot}" LOGICAL pgoutput NOEXPORT_SNAPSHOT')
-        return read_lsn(str(found[0][1]))
+        command = f'CREATE_REPLICATION_SLOT "{self._source.slot}" LOGICAL pgoutput NOEXPORT_SNAPSHOT'
+        return read_lsn(str(self.execute(command, on_wait)[0][1]))
 
-    def create_snapshot(self) -> tuple[int, str]:
+    def create_snapshot(self, on_wait: Callable[[], object]) -> tuple[int, str]:
         """Creates a temporary slot, which ends with this connection. Returns its position, and the name of the snapshot
-        of this position, which other connections can read until this one runs a further command.
+        of this position, which other connections can read until this one runs a further command. Blocks, and calls
+        `on_wait`, as `create_slot` does. Raises SlotInUseError while another process reads its snapshot.
         """
         name = snapshot_slot(self._source.slot)
-        found = self.execute(f'CREATE_REPLICATION_SLOT "{name}" TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT')
+        found = self.execute(f'CREATE_REPLICATION_SLOT "{name}" TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT', on_wait)
         return read_lsn(str(found[0][1])), str(found[0][2])
 
     def keep_slot(self) -> None:
-        """Creates the source's slot as a copy of the temporary one of `create_snapshot`, at its position. Call it after
-        the rows of the snapshot are sent: that the slot exists is the only sign of this.
+        """Creates the source's slot as a copy of the temporary one of `create_snapshot`, at its position; the snapshot
+        ends. Call it after the rows of the snapshot are stored: that the slot exists is the only sign of this. Raises
+        SlotInUseError if the slot exists.
         """
         self.execute(
             f"SELECT pg_copy_logical_replication_slot('{snapshot_slot(self._source.slot)}', '{self._source.slot}', false)"
         )
 
     def start(self) -> None:
-        """Begins the stream at the position that the server keeps for the slot. Returns at once: changes are read
-        later. Raises SlotInUseError if another process reads the slot.
+        """Begins the stream at the position that the server keeps for the slot. Waits for the server's answer, but not
+        for changes: `events` reads them. Raises SlotInUseError if another process reads the slot.
         """
         options = f"proto_version '1', publication_names '\"{self._source.publication}\"'"
         command = f'START_REPLICATION SLOT "{self._source.slot}" LOGICAL 0/0 ({options})'
@@ -365,8 +400,9 @@ class Replication:
         self._pg.nonblocking = 1
 
     def events(self, seconds: float, most: int) -> list[Event]:
-        """Waits at most `seconds` for messages of the stream; returns at most `most`, none if the time ran out. Raises
-        DatabaseError if the server has ended the stream.
+        """Waits at most `seconds` for messages of the stream; returns at most `most`, perhaps none, also before the
+        time is over. Sets `must_answer` if the server asks for an answer. Raises DatabaseError if the server has ended
+        the stream.
         """
         found: list[Event] = []
         while len(found) < most:
@@ -384,8 +420,8 @@ class Replication:
         return found
 
     def confirm(self, lsn: int) -> None:
-        """Reports to the server that everything up to a position is stored: it does not come again. Blocks until the
-        report is sent.
+        """Reports to the server that everything up to a position is stored, so that it need not come again; it may,
+        after a crash of the server. Resets `must_answer`. Blocks until the report is sent.
         """
         self.must_answer = False
         now = int((time.time() - _EPOCH_S) * 1e6)
@@ -427,9 +463,10 @@ def identity_of(connection: Any) -> str:
 def snapshot_rows(
     connection: Any, table: TableMapping, relation_id: int, snapshot: str
 ) -> Iterator[Relation | RowChange]:
-    """Yields the table as a Relation with the id `relation_id`, then each of its rows as an insert, as the exported
-    snapshot of this name has them. Reads within one transaction of `connection`, which stays open until the last row
-    was read.
+    """Yields the table as a Relation with the id `relation_id` and with no column of a key, then each of its rows as an
+    insert, as the exported snapshot of this name has them. The name of the table and its columns (without generated
+    ones) are the present ones. Reads within one transaction of `connection`, which stays open until the last row was
+    read, or the iterator is closed.
     """
     from psycopg.sql import SQL, Identifier, Literal
 

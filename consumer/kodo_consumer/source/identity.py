@@ -35,8 +35,9 @@ OUT_OF_ORDER: Final = "somebody else sent under the name of the source's produce
 
 
 class System(NamedTuple):
-    """The database server: its identity, its timeline and the present end of its log. `forks`: earlier timelines, and
-    the positions at which they ended, ascending: from there on another timeline may have another commit at a position.
+    """The database server, as it was when it was asked: its identity, its timeline and the end of its log. `forks`:
+    earlier timelines, and the positions at which they ended, ascending: from there on another timeline may have another
+    commit at a position.
     """
 
     id: str
@@ -52,9 +53,10 @@ class System(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Part of the log of which a mark (a message of the source without content) says that all its changes are stored.
-    `start`: 0: a snapshot stands for everything before; `routing`: topology hash (`routing_of`) of the process that
-    sent the mark, "": an earlier release wrote none.
+    """Part of the log, from `start` to before `end`, of which a mark (a message of the source without content) says
+    that all its changes are stored. A mark whose `end` is not after `start` covers nothing. `start`: 0: a snapshot
+    stands for everything before `end`; `routing`: topology hash (`routing_of`) of the process that sent the mark, "":
+    an earlier release wrote none.
     """
 
     start: int
@@ -63,9 +65,9 @@ class Span(NamedTuple):
 
 
 class StoredChange(NamedTuple):
-    """Stored message with the id of a change. `producer`: name under which it was sent; `doubt`: why nothing can be
-    decided by it, "": its signature is valid, or nothing is signed. Only PartitionCopies tells whether it is the
-    source's own, because that depends on the order of the messages.
+    """Stored message with the id of a change, sent under the name of the source's producer for it. `producer`: this
+    name; `doubt`: why nothing can be decided by the message, "": its signature is valid, or nothing is signed. Only
+    PartitionCopies tells whether it is the source's own, because that depends on the order of the messages.
     """
 
     position: Position
@@ -74,7 +76,9 @@ class StoredChange(NamedTuple):
 
 
 class Stranger(NamedTuple):
-    """Stored message with the id of a change, sent by somebody else. `producer`: name under which it was sent."""
+    """Stored message with the id of a change, not sent as this source sends: by somebody else, or under an earlier
+    topology that SourceIdentity.learn was not given. `producer`: name under which it was sent.
+    """
 
     position: Position
     producer: str
@@ -82,7 +86,7 @@ class Stranger(NamedTuple):
 
 class SourceIdentity:
     """Identity of one source on one server. `slot`: name of its slot; `system`: the server; `routing`: hash of its
-    present topology, see `routing_of`; `signer`: verifies signatures, None: nothing is signed.
+    present topology, see `routing_of`; `signer`: verifies signatures, None: signatures do not count.
     """
 
     def __init__(self, slot: str, system: System, routing: str, signer: Signer | None = None) -> None:
@@ -95,8 +99,9 @@ class SourceIdentity:
         self.learn([routing])
 
     def learn(self, routings: Iterable[str]) -> None:
-        """Adds the topology hashes (`routing_of`) of earlier processes, as their marks have them, because those sent
-        under other producer names. Messages under these names count as the source's own from now on.
+        """Adds the topology hashes (`routing_of`) of earlier processes, as their marks have them, because these
+        processes sent under other producer names. Messages under these names count as the source's own from now on.
+        "" is ignored.
         """
         timelines = [self.system.timeline, *(timeline for timeline, _ in self.system.forks)]
         self._origins.update(
@@ -104,14 +109,16 @@ class SourceIdentity:
         )
 
     def id_of(self, position: Position) -> str:
-        """The `kodo-id` of a change. It has the timeline, unless that is 1, because after a fail-over a position may
-        mean another change.
+        """The `kodo-id` of a change. It has the timeline of the position, unless that is 1, because after a fail-over a
+        position may mean another change.
         """
         timeline = self.system.timeline_at(position.lsn)
         return f"{self.slot}:{self.system.id}{'' if timeline == 1 else f'@{timeline}'}:{position}"
 
     def producer(self, position: Position) -> str:
-        """Name of the producer that sends the message of a position, within whose messages its number counts."""
+        """Name of the producer that sends the message of a position now, on the present timeline and with the present
+        topology. The number of the position counts within the messages of this name.
+        """
         return self._producer(self._origin(self.system.timeline, self.routing), position)
 
     def coverage_producer(self, timeline: int | None = None) -> str:
@@ -125,14 +132,16 @@ class SourceIdentity:
         return f"{self.coverage_producer()}{_BEGIN}"
 
     def has_producer(self, name: str) -> bool:
-        """True if a producer of changes has this name, now or in an earlier topology that `learn` was given."""
+        """True for a name of this source's producers of changes, and of rows of a snapshot, on any timeline of the
+        server, with the present topology or an earlier one that `learn` was given.
+        """
         return any(name.startswith(f"kodo-source-{self.slot}-{origin}-") for origin in self._origins)
 
     def change_of(self, message: ReadMessage, partition: str) -> StoredChange | Stranger | None:
-        """Returns a stored message of a partition that has the id of a change: a StoredChange if it was sent as the
-        source sends (under the producer's name for this position, alone, with a number), else a Stranger. Only the
-        `doubt` of a StoredChange tells a wrong signature. None: it has no id of this server's log, or a worker moved
-        it, or a recall sent it.
+        """Returns the position and the producer of a stored message in `partition` that has the id of a change: a
+        StoredChange if it was sent as the source sends (under the producer's name for this position, alone, with a
+        number of its partition), else a Stranger. A wrong signature shows only in the `doubt` of a StoredChange. None:
+        it has no id of this server's log, or a worker moved it, or a recall sent it.
         """
         properties = message.properties
         found = self._id.fullmatch(properties.get(ID, "")) if ORIGIN_ID not in properties else None
@@ -145,8 +154,9 @@ class SourceIdentity:
         return StoredChange(position, message.producer, "" if self._is_signed(message, partition) else UNSIGNED)
 
     def span_of(self, message: ReadMessage, partition: str) -> Span | None:
-        """Returns the part of the log that a stored mark of this source covers; None: the message is no such mark, or
-        has no valid signature. Of an earlier timeline it is the part that this server has, too.
+        """Returns the part of the log that a stored mark of this source covers, which may be empty (see Span); None:
+        the message is no such mark, or has no valid signature although there is a signer. Of an earlier timeline the
+        part ends at the latest where the timeline ended.
         """
         timeline = self._covering.get(message.producer)
         found = _SPAN.fullmatch(message.properties.get(COVERED, "")) if timeline is not None else None
@@ -156,7 +166,9 @@ class SourceIdentity:
         return Span(read_lsn(found[1]), end, message.properties.get(ROUTING, ""))
 
     def mark_properties(self, start: int, end: int) -> dict[str, str]:
-        """Properties of a mark that covers the log from `start` to `end`, with the hash of the present topology."""
+        """Properties that only a mark of coverage has: it covers the log from `start` to before `end` (nothing if they
+        are equal), and has the hash of the present topology.
+        """
         return {COVERED: f"{lsn_text(start)}..{lsn_text(end)}", ROUTING: self.routing}
 
     def _origin(self, timeline: int, routing: str) -> str:
@@ -174,15 +186,15 @@ class PartitionCopies:
 
     Args:
         partition: full name of the partition.
-        start: position in the log from which on messages of strangers are counted.
+        start: position in the log from which on messages that the source did not send count as `strangers`.
 
     `changes`: number of the source's own messages, by position of their change; without rows of a snapshot. `doubts`:
     position -> reason for which a message with the id of this change proves nothing: it has no valid signature, or is
-    out of order. `spans`: parts of the log that the stored marks cover. `strangers`: number of messages that others
-    sent with the id of a change, by the name of their producer, for the first hundred names; the rest counts as `and
-    others`. `first`: lowest position in `changes`, None while `changes` is empty. `highest`: last number in `changes`,
-    by the name of the producer. `impostors`: names of the source's producers under which at least one message is stored
-    that is not in `changes`; the producers of a snapshot are among them.
+    out of order. `spans`: parts of the log that the stored marks cover. `strangers`: number of messages with the id of
+    a change that were not sent as the source sends (see Stranger), by the name of their producer, for the first hundred
+    names; the rest counts as `and others`. `first`: lowest position in `changes`, None while `changes` is empty.
+    `highest`: last number in `changes`, by the name of the producer. `impostors`: names of the source's producers under
+    which at least one message is stored that is not in `changes`; the producers of a snapshot are among them.
     """
 
     def __init__(self, identity: SourceIdentity, partition: str, start: int = 0) -> None:
@@ -218,7 +230,9 @@ class PartitionCopies:
 
 
 def routing_of(decisive: Any) -> str:
-    """Hash of values that decide topic, partition and key of a source's messages, and whether a change makes one."""
+    """Hash (12 hexadecimal digits) of values that decide topic, partition and key of a source's messages, and whether a
+    change makes one.
+    """
     return _digest(decisive)
 
 

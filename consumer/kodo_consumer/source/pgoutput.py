@@ -62,8 +62,9 @@ class RelationColumn(NamedTuple):
 
 
 class Relation(NamedTuple):
-    """Table as it was when the changes that follow were made. `id`: its number (oid); `name`: `schema.table`;
-    `identity`: replica identity, `d` (primary key), `n` (nothing), `f` (whole row) or `i` (an index).
+    """Table as it was when the changes that follow were made. `id`: its number (oid), negative in a snapshot; `name`:
+    `schema.table`, without quotes; `identity`: replica identity, `d` (primary key), `n` (nothing), `f` (whole row) or
+    `i` (an index).
     """
 
     id: int
@@ -74,7 +75,7 @@ class Relation(NamedTuple):
 
 class RowChange(NamedTuple):
     """Insert, update or delete of a row of the table with the id `relation`. `old`: the row before, None: not sent;
-    `only_key`: `old` has values only of the columns of the replica identity; `new`: the row after, None for a delete;
+    `only_key`: only the columns of the replica identity count in `old`; `new`: the row after, None for a delete;
     `is_insert`: the row is new.
     """
 
@@ -86,7 +87,7 @@ class RowChange(NamedTuple):
 
 
 class Truncate(NamedTuple):
-    """Removal of all rows of tables, by their ids."""
+    """Removal of all rows of tables. `relations`: ids of the tables."""
 
     relations: tuple[int, ...]
 
@@ -95,7 +96,9 @@ StreamMessage = Begin | Commit | Relation | RowChange | Truncate
 
 
 def read_message(data: bytes) -> StreamMessage | None:
-    """Reads a message; None: of a kind that says nothing about rows. Raises BrokenMessageError."""
+    """Reads a message; None: one of another kind, which says nothing about rows. Raises BrokenMessageError for a kind
+    that pgoutput of version 1 does not have, and for data that is cut off.
+    """
     try:
         match data[:1]:
             case b"I" | b"U" | b"D":

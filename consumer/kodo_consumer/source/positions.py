@@ -26,6 +26,7 @@ _POSITION_MASK: Final = (1 << _POSITION_BITS) - 1
 _PLACE_MASK: Final = (1 << _PLACE_BITS) - 1
 PLACES: Final = 2
 """Places of a transaction for each change: a changed key makes two messages."""
+_LSN: Final = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})", re.ASCII)
 _POSITION: Final = re.compile(r"([0-9A-F]{1,8}/[0-9A-F]{1,8})#(snapshot-)?(\d{1,15})", re.ASCII)
 _SNAPSHOT_SLOT: Final = "kodo_snapshot_"
 
@@ -69,9 +70,10 @@ def lsn_text(lsn: int) -> str:
 
 
 def read_lsn(text: str) -> int:
-    """Reads a position in the log as PostgreSQL writes it. Raises ValueError for any other text."""
-    high, low = text.split("/")
-    return int(high, 16) << 32 | int(low, 16)
+    """Reads a position in the log as PostgreSQL writes it, also in lower case. Raises ValueError for any other text."""
+    if (found := _LSN.fullmatch(text)) is None:
+        raise ValueError(f"{text[:40]!r} is no position in the log")
+    return int(found[1], 16) << 32 | int(found[2], 16)
 
 
 def read_position(text: str) -> Position | None:

@@ -32,8 +32,8 @@ class Progress:
         return transaction
 
     def advance(self, server_end: int) -> int:
-        """Returns the position up to which all is stored, and drops the transactions before it. `server_end`: position
-        up to which the server has sent everything.
+        """Returns the position up to which all is stored (0: none is known yet), and drops the transactions before it.
+        `server_end`: position up to which the server has sent everything, and the caller has read it; 0: not known.
         """
         while self._open and self._open[0].end is not None and not self._open[0].out:
             self.confirmed = self._open.popleft().end or 0

@@ -50,8 +50,8 @@ def refused(table: str, detail: str) -> UsageError:
 class RowMapping:
     """Mapping of the rows of a table, as `relation` describes it, to messages. `target`: send target of the ground
     topic, None for an outbox; `fetch`: reads values that the log does not repeat. The constructor raises UsageError
-    (K791) if a column that the file names is not there, or if neither the file nor a primary key says what the message
-    key of a table that is no outbox is.
+    (K791) if a column that the file names is not there, or if neither the file nor a primary key whose columns are all
+    there says what the message key of a table that is no outbox is.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class RowMapping:
         self._table, self._spec, self._relation, self._fetch = table, table.spec, relation, fetch
         self._places = {column.name: place for place, column in enumerate(relation.columns)}
         spec, outbox = self._spec, self._spec.outbox
-        self._key = list(spec.key or [name for name in primary_key if name in self._places])
+        self._key = list(spec.key or (primary_key if outbox is None else ()))
         self._body = None if isinstance(spec.payload, str) else spec.payload.column
         named = [*(spec.columns or ()), *spec.properties.values(), *(spec.key or ())]
         if self._body is not None:
@@ -81,6 +81,13 @@ class RowMapping:
             )
         if outbox is None and not self._key:
             raise refused(table.name, "it has no primary key: name the columns of the message key in `key`")
+        if renamed := [name for name in self._key if name not in self._places]:
+            has = ", ".join(self._places)
+            raise refused(
+                table.name,
+                f"its primary key has {', '.join(renamed)}, which the log of this change does not have (it has {has}):"
+                " name the columns of the message key in `key`, as they are called here",
+            )
         self._row: dict[str, tuple[int, Read]] = {}
         if outbox is None and self._body is None:
             self._row = dict(self._readers(spec.columns or list(self._places), target))
@@ -218,4 +225,11 @@ class RowMapping:
 
 
 def _text(value: Any) -> str | None:
-    return value.decode() if isinstance(value, bytes) else None
+    """Text of a value; None for NULL, and for a value that the log does not repeat. A database with the encoding
+    SQL_ASCII stores any bytes: UsageError (K791) for bytes that are not UTF-8.
+    """
+    try:
+        return value.decode() if isinstance(value, bytes) else None
+    except UnicodeDecodeError as problem:
+        detail = f"a value of the row is not UTF-8 ({problem.reason}): name `columns` without the one that has it"
+        raise UsageError(error("K791", NO_MESSAGE, detail)) from None

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kodo.source")
 _FIRST: Final = "it has not connected yet"
+_OPEN: Final = "the server makes the slot when all open transactions have ended"
 _WINDOW: Final = 10_000  # messages without a receipt
 _TURN: Final = 1_000  # messages of the stream in one turn
 _WAIT: Final = 0.2  # seconds that a turn waits for the stream
@@ -150,9 +151,10 @@ class Source:
             try:
                 self._run(drain_timeout)
             except EndedError:
-                if self._life.replication is None:
+                if self._life.replication is None and self._source.spec.snapshot:
                     log.warning("the snapshot was not sent whole: the next run begins it again")
             except (DatabaseError, ClusterError, BrokenMessageError, OSError) as problem:
+                self._answers.clear()
                 self._void_numbers()
                 failures = 1 if time.monotonic() - began > _MOST_PAUSE else failures + 1
                 pause = min(_MOST_PAUSE, 2.0 ** min(failures - 2, 8))
@@ -211,11 +213,11 @@ class Source:
     def _make_slot(self, replication: Replication, queries: Any, sender: SourceSender) -> int:
         """Makes the slot, after the rows that are there are sent. Returns its position."""
         if not self._source.spec.snapshot:
-            made = replication.create_slot()
+            made = replication.create_slot(self._on_open_transactions)
             log.info("slot %s is made at %s", self._source.slot, lsn_text(made))
             return made
         self._database.check_room(queries)
-        lsn, snapshot = replication.create_snapshot()
+        lsn, snapshot = replication.create_snapshot(self._on_open_transactions)
         log.info("snapshot at %s: the rows that are there are sent first", lsn_text(lsn))
         self._life.time = time.time_ns() // 1_000_000
         self._life.transaction, self._life.lsn, self._life.place = self._life.progress.begin(self._life.time), lsn, 0
@@ -240,6 +242,16 @@ class Source:
             self._life.transaction.end, self._life.transaction = lsn, None
         log.info("snapshot is sent: %s", many(self.counts["sent"] - before, "row"))
         return lsn
+
+    def _on_open_transactions(self) -> None:
+        """Notes that the source is alive while the server waits for transactions of others. Raises EndedError if the
+        source is to end.
+        """
+        self._check_end()
+        self.turned_at = time.monotonic()
+        if self.trouble != _OPEN:
+            log.info(_OPEN)
+        self.trouble = _OPEN
 
     def _stream(self, replication: Replication, queries: Any, sender: SourceSender) -> None:
         while True:
@@ -268,7 +280,9 @@ class Source:
             log.error("%s; `kodoctl plan FILE` shows why", self._life.unpublished)
 
     def _drain(self, sender: SourceSender, seconds: float) -> None:
-        """Waits for receipts, confirms, and sends the last marks, which say that the numbers of this process are over."""
+        """Waits for receipts, confirms, and sends the last marks, which say that the numbers of this process are over,
+        and which of them are void, because their messages have no receipt.
+        """
         replication = self._life.replication
         if replication is None or not self._await_answers(seconds):
             log.warning("some messages have no receipt: the next run sends them again, and the broker stores each once")
@@ -276,6 +290,7 @@ class Source:
             self._cover(sender, at_once=True)
             self._await_answers(_MARKS_WITHIN)
             self._confirm(replication, at_once=True)
+        self._void_numbers()
         sender.send_marks(end=True)
         if not self._await_answers(_MARKS_WITHIN):
             log.warning("the last marks have no receipt: nobody can tell whether all messages came")
@@ -410,7 +425,7 @@ class Source:
             self._works()
 
     def _works(self) -> None:
-        if self.trouble and self.trouble not in {_FIRST, self._life.unpublished}:
+        if self.trouble and self.trouble not in {_FIRST, _OPEN, self._life.unpublished}:
             log.warning("it works again")
         self.trouble = self._life.unpublished
 
@@ -465,7 +480,6 @@ class Source:
 
     def _void_numbers(self) -> None:
         """The numbers of messages without a receipt become void: these messages are sent again with others."""
-        self._answers.clear()
         for token in self._life.out:
             if token.number is not None:
                 token.sequencer.give_up(token.number)

@@ -92,8 +92,9 @@ class PlacedMessage(NamedTuple):
 class SourceTopics:
     """Ready topics of a source (the topics of all levels of its ground topics), and the place of each message in them.
     `system`: the database server; `signer`: verifies signatures, None: nothing is signed; `grounds`: names of its
-    ground topics; `home`: the partition that has its marks of coverage. The constructor asks the cluster. All methods
-    raise ClusterError if the broker cannot be reached, and UsageError for a message that its topic does not take.
+    ground topics; `home`: the partition that has its marks of coverage. The constructor asks the cluster, and raises
+    UsageError if the file has none of its ground topics. All methods raise ClusterError if the broker cannot be
+    reached, and UsageError for a message that its topic does not take. The caller closes `client`.
     """
 
     def __init__(
@@ -108,6 +109,9 @@ class SourceTopics:
         self._connection, self._topology, self._client = connection, topology, client
         self._topics: dict[tuple[str, Level], ReadyTopic] = {}
         self.grounds = sorted(source.targets(topology.spec))
+        if not self.grounds:
+            detail = f"source {source.name}: the file has none of the topics that its tables name, see `kodoctl lint`"
+            raise UsageError(error("K790", "source cannot start", detail))
         self.home = self.of(self.grounds[0]).partitions[0]
         tables = {table.name: table.spec.model_dump(mode="json") for table in source.tables}
         routing = routing_of([tables, {ground: self._decisive(ground) for ground in self.grounds}])
@@ -165,12 +169,15 @@ class SourceTopics:
 
 @dataclass(slots=True)
 class _Sending:
-    """Numbers and producers of a ready topic. `producers`: by partition, with the group of their positions."""
+    """Numbers and producers of a ready topic. `producers`: by partition, with the group of their positions; `opened`:
+    (partition, group) of each producer that was opened, also of those that are closed.
+    """
 
     ready: ReadyTopic
     sequencer: Sequencer
     producers: dict[int, tuple[str, SequencedProducer]] = field(default_factory=dict)
     markers: dict[int, SequencedProducer] = field(default_factory=dict)
+    opened: set[tuple[int, str]] = field(default_factory=set)
 
 
 class Numbering:
@@ -190,9 +197,9 @@ class Numbering:
 class SourceSender:
     """Sends the messages of one source over one client. `out` gets the token of each message that is sent, `on_answer`
     the token and its answer; `settle` waits until every message has its answer; `keep_alive` is called twice a second
-    while a partition is read. Methods raise ClusterError if the broker cannot be reached, and UsageError for a message
-    that its topic does not take, where the broker's numbers cannot be trusted, and at the start if the broker does not
-    deduplicate.
+    while a partition is read; exceptions of both pass. Methods raise ClusterError if the broker cannot be reached, and
+    UsageError for a message that its topic does not take, if the broker's numbers cannot be trusted, and at the start
+    if the broker does not deduplicate. Not thread-safe.
     """
 
     def __init__(  # noqa: PLR0913
@@ -234,7 +241,7 @@ class SourceSender:
     def send(self, message: MappedMessage, position: Position, time_ms: int, transaction: OpenTransaction) -> bool:
         """Sends a message, and counts it in `transaction`; its answer comes later. Waits for all answers before and
         after a message of 512 KiB or more. Returns False, and sends nothing, if the broker had the message before this
-        sender was opened.
+        sender was opened. Positions must rise from call to call. `time_ms`: of the commit, in ms since the epoch.
         """
         new, ready, partition = self._topics.place(message, position, time_ms)
         sending = self._sending(ready)
@@ -250,7 +257,11 @@ class SourceSender:
             raise problem
         token = UnconfirmedMessage(sending.sequencer, to, transaction, sequence, position)
         if wire_size(outgoing) >= _ALONE:
-            self._settle()
+            try:
+                self._settle()
+            except BaseException:  # no message has its number then
+                sending.sequencer.give_up(sequence)
+                raise
             self._post(producer, number, outgoing, token)
             self._settle()
         else:
@@ -368,7 +379,9 @@ class SourceSender:
             found[1].close()
         name, to = self._topics.identity.producer(position), sending.ready.partitions[partition]
         producer = self._client.open(to, name, sending.ready.target)
-        self._check_time(producer, to, group)
+        if (partition, group) not in sending.opened:  # else its last number may be one of this sender's own
+            sending.opened.add((partition, group))
+            self._check_time(producer, to, group)
         if not position.is_snapshot and position.lsn < self._known_end:
             self._remember(producer, to, name, position)
         sending.producers[partition] = group, producer
@@ -405,7 +418,9 @@ class SourceSender:
             raise UsageError(error("K792", "position of a source is lost", detail))
 
     def _check_time(self, producer: SequencedProducer, partition: str, group: str) -> None:
-        """Raises UsageError if the broker has changes that the database does not have yet: it would drop new ones."""
+        """Raises UsageError if the broker has changes that the database does not have yet: it would drop new ones. Only
+        for a producer under whose name this sender has sent nothing.
+        """
         end = Position(self._topics.identity.system.end, 0)
         if group == end.group and producer.last_stored > end.number:
             detail = (

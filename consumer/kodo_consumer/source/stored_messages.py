@@ -27,12 +27,13 @@ def read_back(
     start: int = 0,
 ) -> PartitionCopies:
     """Reads the messages of a source in the last entries of a partition, and in more of them until `is_enough` returns
-    True or all of them are read. Raises ClusterError.
+    True or all of them are read; entries that are stored after the call begins are left out. Raises ClusterError, also
+    for entries of which no message can be read, and UsageError if there is no such partition.
 
     Args:
-        is_enough: Receives the messages, and the publish time of the first one that was read (ms since the epoch, 0:
-            none was).
-        keep_alive: Called twice a second while it reads.
+        is_enough: Receives the messages, and the publish time of the first one that was read (ms since the epoch, by
+            the clock of its sender; 0: none was read).
+        keep_alive: Called at most twice a second, between two messages; its exceptions pass.
         start: Position from which on the messages of others are counted.
     """
     facts = read_facts(session.admin, partition)

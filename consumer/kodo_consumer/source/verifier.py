@@ -120,10 +120,10 @@ class SourceVerifier:
 
     def verify(self, wait: float, accepted: int | None = None) -> Verification:
         """Reads the log and the topics, and moves the verifier's slot up to where each commit is stored once, or to
-        `accepted` if that is later. Makes the slot if there is none, and reads nothing then, nor if it has lost its
-        log; else about 300,000 rows at most. `wait`: seconds to wait for commits that the source has not reported as
-        stored; `accepted`: position up to which a person accepted commits that are not stored once, None: none were
-        accepted.
+        `accepted` if that is later. Makes the slot if there is none, and reads and accepts nothing then, nor if it has
+        lost its log; else reads about 300,000 rows at most, and as many up to `accepted`. `wait`: seconds to wait for
+        commits that the source has not reported as stored; `accepted`: position up to which a person accepted commits
+        that are not stored once, None: none were accepted.
         """
         with ExitStack() as ends:
             queries = ends.enter_context(self._connected())
@@ -278,7 +278,9 @@ def _check_accepted(accepted: int, state: SlotState, end: int) -> None:
 def _required(
     tables: TableMappings, topics: SourceTopics, change: RowChange, position: Position, time_ms: int
 ) -> Iterator[RequiredMessage]:
-    """Yields the messages that a change requires. What has to be known of a message for that is its partition."""
+    """Yields the messages that a change requires, without the position after its commit. A message that cannot be
+    mapped or placed has a `doubt`, and no partition.
+    """
     if (found := tables.of(change)) is None:
         return
     mapping, name, change = found
@@ -298,15 +300,15 @@ def _required(
 
 
 def _refused(problem: UsageError, table: str, ground: str, time_ms: int) -> RequiredMessage:
-    """Message that a change requires, and that the present file or table refuses. `ground`: "": it is not known."""
+    """Message that a change requires, and the present file or table refuses. `ground`: "": its topic is unknown."""
     return RequiredMessage(
         0, time_ms, table, ground, "", f"the present file refuses it: {problem.diagnostics[0].detail}"
     )
 
 
 def _read_topics(session: Session, topics: SourceTopics, start: int, part: _LogPart, covered: int) -> ProofInputs:
-    """Reads the copies of the messages in a part of the log that begins at `start`. Without such messages, no topic but
-    that of the marks is read, and without changes none.
+    """Reads the copies of the messages in a part of the log that begins at `start`. If the part requires no message,
+    only the marks are read; if it has no change, nothing is read.
     """
     identity, expected = topics.identity, part.expected
     stored, doubts, strangers = Counter[Copy](), dict[Copy, str](), Counter[str]()
@@ -340,9 +342,9 @@ def _read_topics(session: Session, topics: SourceTopics, start: int, part: _LogP
 
 
 def _has_all(wanted: set[Position], least: Position, since: int, copies: PartitionCopies, began: int) -> bool:
-    """True if a reading has the copies of all `wanted` changes, and begins before the position `least`, or by the
-    clocks of senders before the time `since`: no more than second copies can be further back. A reading that lacks a
-    copy goes on to the first message of the partition.
+    """True if a reading has the copies of all `wanted` changes, and begins before the position `least`, or before the
+    time `since` by the clocks of senders: only second copies can be further back. A reading that lacks a copy goes on
+    to the first message of the partition. `began`: publish time of the first message that was read, 0: there is none.
     """
     is_far = began < since or (copies.first is not None and copies.first < least)
     return is_far and wanted <= copies.changes.keys() | copies.doubts.keys()

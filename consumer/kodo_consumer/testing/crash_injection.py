@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from traceback import clear_frames
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -58,11 +59,12 @@ def kills(
             ledger.clear()
 
     The first run is without a kill, and counts the steps: its effects are checked and removed as those of the others,
-    whose messages have the same identities. Raises AssertionError if a message never ends. An exception kills the
-    handler, and is raised again at every further line of that file, so that neither `except` nor `finally` there
-    continues. Objects that the handler opened are gone with it. Objects of the module survive, unlike in a real crash:
-    a connection of the module may still have its transaction open. Debuggers and coverage see nothing of the handler
-    meanwhile.
+    whose messages have the same identities. Raises AssertionError if a message never ends, UsageError if the consumer
+    has no handler. An exception kills the handler. It is raised again at the next call from that file and at its next
+    lines, so that `except` and `finally` there do nothing more than assignments before a call; `with` closes objects
+    of C, such as files. Async lifespans of a killed process are cancelled where they wait. Objects that the handler
+    opened are gone with it. Objects of the module survive, unlike in a real crash: a connection of the module may still
+    have its transaction open. Debuggers, profilers and coverage see nothing of the handler meanwhile.
     """
     whole = _Life(consumer, payloads, key, properties, fatal=None).play()
     yield whole.kill
@@ -87,7 +89,7 @@ class _Life:
         self.steps = 0
         self._fatal, self._dying = fatal, False
         self._consumer = consumer
-        self._file = inspect.unwrap(consumer.handling.function).__code__.co_filename
+        self._file = _file_of(consumer.handling.function)
         self._clock = ManualClock()
         self._broker = MemoryBroker(self._clock)
         self._harness = self._start()
@@ -106,12 +108,14 @@ class _Life:
                 clear_frames(death.__traceback__)
                 gc.collect()  # what the handler had opened is gone: a connection of SQLite is part of a circle
                 self._dying = False
-                self._broker.lose_connections()
+                self._harness.crash()
                 self._harness = self._start()
                 continue
             if not (left := self._backlog()):
+                self._harness.close()
                 return self
             self._harness.leap()
+        self._harness.close()
         raise AssertionError(f"killed {self.died_at or 'nowhere'}, and it never comes to an end: {left}")
 
     def _go_on(self) -> None:
@@ -140,7 +144,11 @@ class _Life:
         if frame.f_code.co_filename != self._file:
             return None
         if event == "line":
-            self._step(f"at {self._file.rpartition('/')[2]}:{frame.f_lineno}, in {frame.f_code.co_name}")
+            try:
+                self._step(f"at {self._file.rpartition('/')[2]}:{frame.f_lineno}, in {frame.f_code.co_name}")
+            except _Killed:
+                sys.setprofile(self._revive)  # Python ends the trace, because this raises
+                raise
         return self._line
 
     def _step(self, where: str) -> None:
@@ -149,6 +157,16 @@ class _Life:
         self.steps += 1
         if self.steps == self._fatal:
             self.died_at, self._dying = where, True
+            raise _Killed
+
+    def _revive(self, frame: FrameType, event: str, _: Any) -> None:
+        """Profile function of a handler that dies: traces its file anew, and lets no call from the file go on."""
+        caller = frame if event == "c_call" else frame.f_back
+        for one in (frame, caller):
+            if one is not None and one.f_code.co_filename == self._file:
+                one.f_trace = self._line
+        sys.settrace(self._line)
+        if event in ("call", "c_call") and caller is not None and caller.f_code.co_filename == self._file:
             raise _Killed
 
     def _backlog(self) -> dict[str, int]:
@@ -162,13 +180,22 @@ class _Life:
         return Kill(self.died_at, self.runs, tuple(self._harness.dead_letters))
 
 
+def _file_of(handler: Any) -> str:
+    """File of the code of a handler: a function, a method, a `partial` or an object that can be called."""
+    while isinstance(handler := inspect.unwrap(handler), partial):
+        handler = handler.func
+    code = handler if hasattr(handler, "__code__") else inspect.unwrap(type(handler).__call__)
+    return str(code.__code__.co_filename)
+
+
 @contextmanager
 def _trace_calls(trace: Any) -> Iterator[None]:
-    before = sys.gettrace()
+    before, profile = sys.gettrace(), sys.getprofile()
     sys.settrace(trace)
     try:
         yield
     finally:
+        sys.setprofile(profile)
         sys.settrace(before)
 
 

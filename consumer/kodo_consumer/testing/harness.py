@@ -69,6 +69,7 @@ class InlineExecutor:
         self._handler, self._batching, self._around = handler, batching, around
         self._lifespans, self._resources = lifespans or Lifespans(), ExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None  # of async lifespans and their handlers
+        self._holder: tuple[asyncio.Event, asyncio.Task[None]] | None = None  # of async lifespans, on `_loop`
         self._complaints = ExceptionReporter(texts)
         self._source: WorkSource | None = None
         self._finished: Message | None = None
@@ -99,6 +100,18 @@ class InlineExecutor:
             self._loop.close()
             self._loop = None
 
+    def crash(self) -> None:
+        """Ends as a crash of the process does: cancels async lifespans where they wait, and drops plain ones."""
+        self.stopped = True
+        self._resources.pop_all()
+        if self._loop is not None and self._holder is not None:
+            leave, holder = self._holder
+            leave.set()
+            holder.cancel()
+            self._loop.run_until_complete(holder)
+            self._loop.close()
+            self._loop = None
+
     @contextmanager
     def _lifespans_entered(self) -> Iterator[None]:
         if not self._lifespans.is_any_async:
@@ -108,12 +121,11 @@ class InlineExecutor:
         loop = self._loop = asyncio.new_event_loop()
         entered, leave = loop.create_future(), asyncio.Event()
         holder = loop.create_task(self._lifespans.hold(entered, leave))
+        self._holder = leave, holder
         loop.run_until_complete(entered)
-        try:
-            yield
-        finally:
-            leave.set()
-            loop.run_until_complete(holder)
+        yield
+        leave.set()
+        loop.run_until_complete(holder)
 
     def step(self) -> bool:
         """Hands back the last result, and handles one message (or batch). Returns False if it did neither. Raises
@@ -176,10 +188,11 @@ class _TestSender:
         """Sequence number of the next message."""
         return Number(self.run, 0, self.sent + 1)
 
-    @property
-    def next_id(self) -> str:
-        """Identity of the next message: the same in each run of a test, because routes with a share depend on it."""
-        return sha256(f"{self.topic}\0{self.sent}".encode()).hexdigest()[:32]
+    def id_of(self, stored: int) -> str:
+        """Identity of the next message: the same in each run of a test, because routes with a share depend on it.
+        `stored`: number of messages that the topic has ever got, so that other harnesses of a broker make other ones.
+        """
+        return sha256(f"{self.topic}\0{stored}".encode()).hexdigest()[:32]
 
 
 class Harness:
@@ -235,7 +248,7 @@ class Harness:
         self._use.check("send")
         sender = self._sender(level)
         if options.get("id") is None:
-            options["id"] = sender.next_id
+            options["id"] = sender.id_of(self.broker.count(sender.topic))
         check_option_names("send", options)
         message = sender.form.accept(payload, self.clock.wall, **options)
         outgoing = message.outgoing(sender.topic, sender.topic, sender.next_number, self.policy.signer)
@@ -286,7 +299,7 @@ class Harness:
 
     def advance(self, span: str | float) -> None:
         """Moves the clock on by `span`, a text such as "30s" or seconds, and runs everything that becomes due, each at
-        its time.
+        its time. Raises ValueError for a text that is no duration.
         """
         end = self.clock.now() + (Duration.parse(span).seconds if isinstance(span, str) else span)
         self.run()
@@ -296,13 +309,15 @@ class Harness:
 
     def leap(self, end: float = float("inf")) -> None:
         """Moves the clock to the next time at which anything may be due, by 1 ms at least, but at most to `end`
-        (seconds on `clock`). Does what depends on time alone before, such as time-outs. Runs no handler.
+        (seconds on `clock`). The clock stays if there is no such time and no `end`. Does what depends on time alone
+        before, such as time-outs. Runs no handler.
         """
         self._use.check("leap")
         steps = [end - self.clock.now(), max(self.worker.tick(), 0.001)]
         if (due := self.broker.next_due) is not None:
             steps.append(max((due - self.clock.wall()) / 1000, 0.001))
-        self.clock.advance(min(steps))
+        if (span := min(steps)) < float("inf"):
+            self.clock.advance(span)
 
     def waiting(self, level: Level | str, state: State | str) -> list[StoredMessage]:
         """Messages of a lane that this subscription has not acknowledged: due or not, deferred ones among them. Raises
@@ -316,6 +331,14 @@ class Harness:
         such topic.
         """
         return self.broker.messages(self.policy.dead_letter.topic) if self.policy.dead_letter else []
+
+    def crash(self) -> None:
+        """Ends as a crash of the process does: the worker sends nothing more, and the broker gives its unacknowledged
+        messages to others. Lanes of other harnesses of this broker lose their connections, too. Use it no more.
+        """
+        self._use.end()
+        self._runner.crash()
+        self.broker.lose_connections()
 
     def close(self) -> None:
         """Ends the worker; the broker gives its unacknowledged messages to others. A second call does nothing. Calls

@@ -108,6 +108,10 @@ class MemoryBroker:
         """All messages ever stored in a topic, in order. Raises ClusterError (K710) for an unknown topic."""
         return list(self._topic(topic).messages)
 
+    def count(self, topic: str) -> int:
+        """Number of messages ever stored in a topic. Raises ClusterError (K710) for an unknown topic."""
+        return len(self._topic(topic).messages)
+
     def backlog(self, topic: str, subscription: str) -> list[StoredMessage]:
         """Messages that a subscription has not acknowledged, in order, those that a worker has and delayed ones among
         them. Raises ClusterError (K710) for an unknown topic, KeyError for an unknown subscription.
@@ -143,8 +147,8 @@ class MemoryBroker:
                 lane.disconnect()
 
     def lose_connections(self) -> None:
-        """Closes all lanes, as if every process had died: unacknowledged messages go to the next consumer, and
-        outstanding receipts never come.
+        """Closes all lanes, as if every process had died: unacknowledged messages go to the next consumer (without the
+        acknowledged ones of their batch, unlike `disconnect`), and outstanding receipts never come.
         """
         self._receipts = []
         for topic in self._topics.values():
@@ -315,8 +319,8 @@ def _check(message: Outgoing) -> None:
 
 class MemoryPublisher:
     """Implementation of kodo_consumer.core.values.broker.Publisher: receipts come with the next `MemoryBroker.step`.
-    `largest`: bytes that a payload may have, by topic; a message with a larger one is rejected. With `moves` the
-    compressed size counts.
+    `largest`: bytes that a payload may have, by topic; a message with a larger one is rejected, and so is one that is
+    too large for the broker (`MemoryBroker.is_too_large`). With `moves` the compressed size counts for both limits.
     """
 
     def __init__(

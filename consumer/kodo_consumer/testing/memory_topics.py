@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A message in a topic. `number` counts from 0 in each topic; times are ms since the epoch. `partition`: -1 in a
-    topic without partitions. `batch`: number of the first message of its batch, None if it was sent alone.
+    """A message in a topic. `number` counts from 0 in each topic; `publish_time`: ms since the epoch. `partition`: -1
+    in a topic without partitions. `batch`: number of the first message of its batch, None outside of a batch.
     """
 
     number: int
@@ -43,14 +43,15 @@ class StoredMessage:
 
 @dataclass(slots=True, eq=False)
 class MemorySubscription:
-    """Messages of one subscription of a topic, by their numbers. `ready`: heap of undelivered messages that are due;
-    `later`: heap of (due time in ms, number) of the others; messages from the number `offered` on are in neither yet.
-    `unacknowledged`: the lane that has each delivered message. `again`: acknowledged messages of a batch that is
-    redelivered as a whole.
+    """Messages of one subscription of a topic, by their numbers. `ready`: heap of messages to deliver, with some that
+    `is_due` refuses; `later`: heap of (due time in ms, number) of the messages that are delayed; messages from the
+    number `offered` on are in neither yet. `unacknowledged`: by message the lane that has it. `again`: acknowledged
+    messages of a batch that is redelivered as a whole, until they are acknowledged once more.
 
     `keys`: keys of unacknowledged messages, and `owners`: by key its lane and the number of its messages there, both
-    only if lanes share by key: a key stays with its lane while the lane has a message of the key. `changed`: a delivery
-    may be possible, although no message came and none has become due.
+    only if lanes share by key: a key stays with its lane while the lane has a message of the key, unless another lane
+    gets a batch that has the key, too. `changed`: a delivery may be possible, although no message came and none has
+    become due; the caller of `hand_over` sets it to false before the call.
     """
 
     acknowledged: set[int] = field(default_factory=set)
@@ -66,15 +67,15 @@ class MemorySubscription:
     changed: bool = True
 
     def is_idle(self, messages: Sequence[StoredMessage], wall: float) -> bool:
-        """True if a call of `hand_over` would do nothing: since the last one no message came or became due, and no lane
-        changed.
+        """True if `hand_over` would deliver nothing: `changed` is false, and no message came since the last call of
+        `offer` or has become due by `wall` (ms since the epoch). `messages`: all messages of the topic.
         """
         later = self.later
         return not self.changed and self.offered == len(messages) and not (later and later[0][0] <= wall)
 
     def offer(self, messages: Sequence[StoredMessage], wall: float) -> None:
         """Sorts messages that came since the last call into `ready` and `later`, and moves those that are due at `wall`
-        (ms since the epoch) to `ready`.
+        (ms since the epoch) to `ready`. `messages`: all messages of the topic.
         """
         for stored in messages[self.offered :]:
             if stored.message.deliver_at is None:
@@ -86,14 +87,18 @@ class MemorySubscription:
             heappush(self.ready, heappop(self.later)[1])
 
     def take_back(self, numbers: Iterable[int]) -> None:
-        """Makes messages ready to be delivered once more; no lane has them any more."""
+        """Takes unacknowledged messages from their lanes and makes them ready to be delivered once more. The receiver
+        queues of the lanes stay as they are.
+        """
         self.changed = True
         for number in numbers:
             self.release(number)
             heappush(self.ready, number)
 
     def hold(self, number: int, lane: MemoryLane, key: str | None) -> None:
-        """Notes that a lane has the message. `key`: its key if lanes share by key, else None."""
+        """Notes that a lane has the message. `key`: its key if lanes share by key (the lane has the key from then on),
+        else None.
+        """
         self.unacknowledged[number] = lane
         if key is not None:
             self.keys[number] = key
@@ -110,8 +115,8 @@ class MemorySubscription:
                 self.owners[key] = lane, count - 1
 
     def is_due(self, number: int) -> bool:
-        """True if a message that is ready should be delivered: no lane has it, and it is not acknowledged or is
-        redelivered.
+        """True if no lane has the message, and it is not acknowledged yet or is one of `again`. The time at which a
+        delayed message is due is not checked.
         """
         return number not in self.unacknowledged and (number not in self.acknowledged or number in self.again)
 
@@ -119,7 +124,7 @@ class MemorySubscription:
 @dataclass(slots=True)
 class Topic:
     """Messages of a topic in the order of their arrival. A partitioned topic (`partitions` above 1) has one order for
-    all partitions; each message names its partition.
+    all partitions; each message names its partition. `ledger`: number of the topic in tokens; `subscriptions`: by name.
     """
 
     name: str
@@ -129,8 +134,8 @@ class Topic:
     subscriptions: dict[str, MemorySubscription] = field(default_factory=dict)
 
     def store(self, message: Outgoing, wall: int, batch: int | None = None) -> StoredMessage:
-        """Appends a message. `wall`: its publish time in ms; `batch`: number of the batch's first message, None outside
-        of a batch.
+        """Appends a message. `wall`: its publish time, ms since the epoch; `batch`: number of the first message of its
+        batch, None outside of a batch.
         """
         number = len(self.messages)
         partition = -1
@@ -142,15 +147,15 @@ class Topic:
         return stored
 
     def token(self, stored: StoredMessage) -> str:
-        """Token of the message, which lanes acknowledge and receipts have as position."""
+        """Token of the message: its deliveries have it, lanes acknowledge it, and it is the position in receipts."""
         index = -1 if stored.batch is None else stored.number - stored.batch
         return f"({self.ledger},{stored.number},{stored.partition},{index})"
 
 
 class MemoryLane:
     """Implementation of kodo_consumer.core.values.broker.LaneReader: the broker hands messages over. With `prefetch`
-    the lane has a receiver queue, as a real client: the broker fills it with as many messages as it has permits for,
-    and no other lane of the subscription can get them meanwhile.
+    the lane has a receiver queue, as a real client: the broker fills it with up to `request.queue` messages (more only
+    if a batch is larger than the room), and no other lane of the subscription can get them meanwhile.
     """
 
     def __init__(
@@ -172,7 +177,7 @@ class MemoryLane:
 
     @property
     def connected(self) -> bool:
-        """Always True: a connection that `disconnect` broke is back at once."""
+        """Always True, even after `leave` or `close`: a connection that `disconnect` broke is back at once."""
         return True
 
     @property
@@ -185,13 +190,15 @@ class MemoryLane:
         return frozenset()
 
     def seconds_since_empty(self) -> Mapping[str, float]:
-        """0 for each partition if the receiver queue, which they share, is empty or does not exist; else nothing."""
+        """0 for each partition (its number as a text, `-1` in a topic without partitions) if the receiver queue, which
+        they share, is empty or does not exist; else nothing.
+        """
         numbers = range(self._partitions) if self._partitions > 1 else (PLAIN,)
         return {} if self._received else {str(number): 0.0 for number in numbers}
 
     def room(self) -> int:
-        """Number of messages that the broker may hand over now. Without a receiver queue it stays 0 from when the sink
-        had no room until `resume`.
+        """Number of messages that the broker may hand over now, 0 after `stop`. Without a receiver queue: if the sink
+        has no room at a call, the number stays 0 until `resume`, or until `join` after `leave`.
         """
         if self._received is None:
             return self._sink_room()
@@ -205,7 +212,9 @@ class MemoryLane:
         return room
 
     def deliver(self, bundle: list[Delivery]) -> None:
-        """Takes messages that the broker hands over: into the receiver queue, or without one to the sink."""
+        """Takes messages that the broker hands over: without a receiver queue all go to the sink at once; else all go
+        into the queue, and then some from it to the sink (`read`).
+        """
         if self._received is None:
             self.sink.deliver(bundle)
         else:
@@ -213,15 +222,17 @@ class MemoryLane:
             self.read()
 
     def read(self) -> bool:
-        """Moves a batch from the receiver queue to the sink, if the sink has room. Returns False if none moved."""
+        """Moves at most `request.batch` messages from the receiver queue to the sink. Returns False if none moved,
+        as after `stop`, or if the sink had no room at the last call and nobody has called `resume` since.
+        """
         if not self._received or not (room := self._sink_room()):
             return False
         self.sink.deliver([self._received.popleft() for _ in range(min(room, len(self._received)))])
         return True
 
     def acknowledge(self, tokens: Sequence[object], tickets: Sequence[int] = ()) -> None:
-        """Acknowledges messages at once; to acknowledge one twice does no harm. Results by `tickets` come later, with
-        the next step of the broker.
+        """Acknowledges messages at once; to acknowledge one twice does no harm. Results by `tickets` come later, with a
+        step of the broker, or at `disconnect`; none come after `close`.
         """
         self.unreported += tickets
         subscription = self._subscription
@@ -232,8 +243,8 @@ class MemoryLane:
             subscription.again.discard(number)
 
     def report(self, *, confirmed: bool) -> bool:
-        """Reports results of acknowledgements. Returns false if there were none. `confirmed`: false if the connection
-        broke before.
+        """Reports to the sink the results of all acknowledgements with tickets since the last report: taken if
+        `confirmed`, unknown if not. Returns false if there were none.
         """
         tickets, self.unreported = self.unreported, []
         if tickets:
@@ -241,14 +252,17 @@ class MemoryLane:
         return bool(tickets)
 
     def disconnect(self) -> None:
-        """Notifies the sink that the connection broke: the receiver queue is lost, acknowledgements are unconfirmed."""
+        """Notifies the sink that the connection broke: the receiver queue is lost, and results of acknowledgements that
+        were not reported yet are reported as unknown. Messages stay unacknowledged messages of the lane: the caller
+        takes them back (`MemorySubscription.take_back`).
+        """
         if self._received is not None:
             self._received.clear()
         self.report(confirmed=False)
         self.sink.on_disconnect()
 
     def resume(self) -> None:
-        """Lets the broker hand messages over again, after the sink had no room."""
+        """Lets the next step of the broker hand messages over again, after the sink had no room."""
         self._full = False
         self._subscription.changed = True
 
@@ -259,7 +273,9 @@ class MemoryLane:
         """Does nothing: delivery in memory does not stall."""
 
     def leave(self, wait: float) -> None:  # noqa: ARG002  # the port's name
-        """Leaves the subscription at once, whatever `wait` is: its unacknowledged messages go to other lanes."""
+        """Leaves the subscription at once, whatever `wait` is, until `join`: its receiver queue is lost, and steps of
+        the broker deliver its unacknowledged messages to other lanes.
+        """
         self._take_back()
 
     def join(self) -> None:
@@ -274,7 +290,9 @@ class MemoryLane:
         self._stopped = True
 
     def close(self) -> None:
-        """Leaves the subscription: its unacknowledged messages go to other lanes of it."""
+        """Leaves the subscription at once: the receiver queue is lost, unacknowledged messages go to other lanes, and
+        results of acknowledgements that were not reported yet never come.
+        """
         self._take_back()
 
     def _take_back(self) -> None:
@@ -287,9 +305,9 @@ class MemoryLane:
 
 
 def hand_over(topic: Topic, subscription: MemorySubscription, wall: float) -> bool:
-    """Hands due messages to lanes with room, and lets lanes read on. Returns False if no message moved: none was due,
-    or no lane had room. `wall`: ms since the epoch. As with a real broker, readers of exclusive and failover
-    subscriptions get delayed messages at once.
+    """Hands due messages to lanes with room, and moves messages on from receiver queues to sinks. Due messages of one
+    batch go to one lane, even if it has less room. Returns False if no message moved. `wall`: ms since the epoch. As
+    with a real broker, readers of exclusive and failover subscriptions get delayed messages at once.
     """
     if not subscription.lanes:
         return False

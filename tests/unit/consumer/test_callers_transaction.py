@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kodo_consumer import Consumer, Message, Unavailable
+from kodo_consumer.adapters.stores.callers_transaction import why_not_undone
 from kodo_consumer.adapters.stores.sql_tables import DONE, TOKENS, metadata
 from kodo_consumer.dedup import advance, create_tables, issue_token, once, take_token
 from kodo_consumer.outbox import Outbox
@@ -157,6 +159,28 @@ def test_async_sessions_are_asked_as_well(way: str, file: str) -> None:
     engine = create_engine(file)
     assert _state(engine) == UNTOUCHED
     engine.dispose()
+
+
+def _as_asyncpg(commits: bool) -> SimpleNamespace:
+    """SQLAlchemy's adapter knows the isolation level, the driver's connection does not."""
+    return SimpleNamespace(dbapi_connection=SimpleNamespace(autocommit=commits), driver_connection=object())
+
+
+def _as_pymysql(commits: bool) -> SimpleNamespace:
+    driver = SimpleNamespace(autocommit=lambda value: None, get_autocommit=lambda: commits)
+    return SimpleNamespace(dbapi_connection=driver, driver_connection=driver)
+
+
+@pytest.mark.parametrize("driver", [_as_asyncpg, _as_pymysql])
+def test_drivers_are_asked_in_their_own_ways_whether_they_commit_each_statement(
+    driver: Callable[[bool], SimpleNamespace],
+) -> None:
+    def why(commits: bool) -> str:
+        connection = SimpleNamespace(connection=driver(commits), dialect=SimpleNamespace(name="other"))
+        return why_not_undone(SimpleNamespace(connection=lambda **_: connection), DONE)
+
+    assert "AUTOCOMMIT" in why(commits=True)
+    assert why(commits=False) == ""
 
 
 def test_a_message_waits_for_a_connection_that_can_roll_back(tmp_path: Path) -> None:

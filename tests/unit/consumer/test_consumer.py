@@ -53,6 +53,7 @@ def test_the_environment_is_the_argument_else_the_variable_else_the_contexts(tmp
     assert _namespace(tmp_path, environ=environ | {"KODOCTL_ENV": "prod"}) == "live"
     assert _namespace(tmp_path, environ=environ | {"KODOCTL_ENV": "prod"}, env="test") == "try"
     assert _namespace(tmp_path, environ=environ, context="c") == "try"
+    assert _namespace(tmp_path, environ=environ | {"KODOCTL_ADMIN_URL": ""}) == "try", "an empty variable names nothing"
     none = {"KODOCTL_CONFIG": str(tmp_path / "none.toml")}
     for place in ({"environ": environ, "admin_url": "http://127.0.0.1:1"}, {"environ": none}):
         with pytest.raises(UsageError, match="K017"):

@@ -28,6 +28,7 @@ from sqlalchemy import (
     String,
     Table,
     create_engine,
+    event,
     func,
     insert,
     select,
@@ -263,6 +264,33 @@ def test_a_missing_table_stops_no_message_for_good(tmp_path: Path) -> None:
     engine.dispose()
 
 
+@pytest.mark.parametrize("together", [True, False], ids=["one transaction", "one for each message"])
+def test_a_repeat_in_a_batch_is_acknowledged_and_the_other_messages_are_handled(
+    tmp_path: Path, *, together: bool
+) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path}/shop.db")
+    create_tables(engine)
+    own.create_all(engine)
+    consumer = Consumer.load(write(tmp_path, DOUBLE), topic="orders", subscription="billing")
+
+    def bill(session: Any, orders: list[Message]) -> None:
+        for order in orders:
+            _bill(session, order)
+
+    @consumer.batch_handler(max=10, wait="0s")
+    def handle(orders: list[Message]) -> None:
+        for part in [orders] if together else [[order] for order in orders]:
+            in_session(engine, partial(bill, orders=part))
+
+    harness = Harness(consumer)
+    for number in (1, 1, 2, 3, 2):
+        harness.send({"order": number}, properties={"uid": "u"}, id=f"o{number}")
+    harness.run()
+    assert (effects(engine), harness.dead_letters) == (3, [])
+    assert harness.counts.done + harness.counts.finished["repeated"] == 5
+    engine.dispose()
+
+
 def test_a_database_that_nobody_tested_is_a_setting_and_no_failure_of_the_message() -> None:
     engine = create_engine("sqlite://")
     engine.dialect.name = "mysql"
@@ -327,6 +355,28 @@ def test_a_change_made_for_a_version_is_made_once(engine: Engine, transaction: A
 def test_a_change_of_a_row_that_is_not_there_is_tried_again(engine: Engine) -> None:
     with pytest.raises(Retry, match="its accounts is not there yet"):
         in_session(engine, lambda session: advance(session, ACCOUNTS, {"name": "z"}, version=1, values={"total": 1}))
+
+
+def test_a_change_whose_turn_comes_while_it_asks_for_the_version_is_made_with_the_next_try(postgres_url: str) -> None:
+    """It counted as a repeat: the other one committed between its UPDATE, which found no row, and its SELECT."""
+    engine = create_engine(postgres_url)
+    own.create_all(engine)
+    in_connection(engine, lambda session: session.execute(insert(ACCOUNTS).values(name="a", total=0, version=1)))
+    change = partial(advance, table=ACCOUNTS, where={"name": "a"}, values={"total": ACCOUNTS.c.total + 5})
+    with engine.connect() as first, engine.connect() as second:
+
+        def commit_first(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+            if statement.startswith("UPDATE"):
+                first.commit()
+
+        change(first, version=1)
+        event.listen(second, "after_cursor_execute", commit_first)
+        with pytest.raises(Retry, match="made for version 2 of its accounts, which has come to it just now"):
+            change(second, version=2)
+    in_session(engine, lambda session: change(session, version=2))
+    with engine.connect() as connection:
+        assert connection.execute(select(ACCOUNTS.c.total, ACCOUNTS.c.version)).one() == (10, 3)
+    engine.dispose()
 
 
 def test_another_column_may_count(engine: Engine) -> None:

@@ -460,3 +460,7 @@ def test_of_tokens_that_are_used_in_vain_the_log_has_one_in_ten_seconds(
 def test_a_time_that_is_none_is_named(timeout: Any) -> None:
     with pytest.raises(TypeError, match="timeout is a timedelta or a text"):
         new_deferral(None, {}, timeout)
+
+
+def test_a_time_longer_than_a_timedelta_is_a_time() -> None:
+    assert new_deferral(None, {}, "99999999999d")._timeout == 99_999_999_999 * 86_400

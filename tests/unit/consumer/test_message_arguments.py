@@ -209,6 +209,9 @@ def test_a_property_that_is_required_and_none_is_missing(setting: Setting, tmp_p
 def test_a_transfer_keeps_the_same_rule() -> None:
     found = Transfer("x", key=None, properties={"vip": True, "total": 5, "customer": Colour.RED}).outcome
     assert found == TransferAsked("x", None, {"vip": "true", "total": "5", "customer": "red"}, None)
+    named = Transfer(Colour.RED, key=Colour.RED).outcome
+    assert isinstance(named, TransferAsked)
+    assert (type(named.topic), type(named.key)) == (str, str), "of a subclass of str nothing crosses to another process"
 
 
 def test_an_async_session_is_refused_where_its_row_would_not_be_written(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -112,6 +113,15 @@ def test_what_is_larger_than_the_topic_takes_is_refused_before_it_is_sent_and_it
     sent, mark = broker.messages(TOPIC)
     assert sent.properties["kodo-seq"].endswith(":4")
     assert "1-3" in mark.properties["kodo-seq"], "nobody looks for them"
+
+
+def test_a_message_that_may_grow_beyond_the_maximum_says_so() -> None:
+    form = MessageValidator(largest=1_000, compression="lz4", ordered=True)
+    said = (
+        r"9\d\d bytes with .* takes 1000; lz4 may make it larger, and sent uncompressed it would overtake earlier ones"
+    )
+    assert re.search(said, str(form.too_large(Outgoing(TOPIC, b"x" * 800, {}))))
+    assert "compressed" not in str(form.too_large(Outgoing(TOPIC, b"x" * 1_001, {})))
 
 
 def test_what_hangs_is_given_up_and_sending_starts_afresh(

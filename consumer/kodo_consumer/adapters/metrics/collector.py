@@ -381,16 +381,22 @@ class Collector:
         return (exported.family() for exported in EXPORTED)
 
     def collect(self) -> Iterator[Metric]:
-        """Yields all metrics with the values of this moment, for a scrape by the Prometheus registry."""
+        """Yields all metrics with the values of this moment, for a scrape by the Prometheus registry. Values of one
+        worker with equal labels, such as those of long names, are added up.
+        """
         sights = self.sights
         for exported in EXPORTED:
             family = exported.family()
             for base, sight in sights.items():
+                sums: dict[Labels, float] = {}
                 for labels, value in exported.read(sight):
                     if isinstance(family, HistogramMetricFamily):
                         family.add_metric([*base, *labels], buckets=value.cumulative(), sum_value=value.total)
-                    elif isinstance(family, CounterMetricFamily | GaugeMetricFamily):
-                        family.add_metric([*base, *labels], float(value))
+                    else:
+                        sums[labels] = sums.get(labels, 0.0) + float(value)
+                if isinstance(family, CounterMetricFamily | GaugeMetricFamily):
+                    for labels, total in sums.items():
+                        family.add_metric([*base, *labels], total)
             yield family
 
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.adapters.metrics.metric import LANE, Labels, Read, counter, gauge, of_lane, plain
+from kodo_consumer.adapters.metrics.rest_reasons import slots_now
 from kodo_consumer.core.limits.leased_limiters import LeasedCap, LeasedQuota, LeasedRate
-from kodo_consumer.core.scheduling.circuit_breaker import PROBES, BreakerState
+from kodo_consumer.core.scheduling.circuit_breaker import BreakerState
 from kodo_consumer.core.scheduling.slow_breakers import PHASES
 from kodo_consumer.core.upkeep.override_state import paused_tenants
 from kodoctl.protocol.overrides import OverrideKind
@@ -23,23 +24,6 @@ if TYPE_CHECKING:
 def _breaker(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
     now = sight.engine.scheduler.throttle.breaker.state
     return (((phase.value,), float(phase is now)) for phase in BreakerState)
-
-
-def _may_run(sight: WorkerView) -> float:
-    """Number of handlers that may be at work at once: the slots, or fewer by adaptive concurrency and the circuit
-    breaker.
-    """
-    throttle = sight.engine.scheduler.throttle
-    most = float(throttle.adaptive.limit if throttle.adaptive is not None else sight.policy.concurrency)
-    match throttle.breaker.state:
-        case BreakerState.OPEN:
-            return 0.0
-        case BreakerState.PROBING:
-            return min(most, float(PROBES))
-        case BreakerState.RESUMING:
-            return min(most, float(throttle.breaker.starts))
-        case _:
-            return most
 
 
 def _lane_breakers(read: Callable[[LaneBreaker], float]) -> Read:
@@ -141,7 +125,7 @@ RESTRAINTS: Final = (
           _lane_breakers(lambda one: float(len(one.noticed.tenants) if one.noticed is not None else 0))),
     gauge("lane_slow_seconds", "For how long it has noticed them; 0 while it notices none.", LANE, _lane_breakers(_slow_seconds)),
     gauge("concurrency", "Handlers that may be at work at once just now, by adaptive concurrency and the breaker.", (),
-          plain(_may_run)),
+          plain(lambda sight: slots_now(sight.worker))),
     gauge("slow_running", "Handlers at work of slow tenants: they take no slot that quick messages need.", LANE, _slow_running),
     gauge("headroom", "Slots that are kept just now for messages whose handlers are quick.", (),
           plain(lambda sight: float(sight.engine.scheduler.slots.headroom) if sight.engine.scheduler.slots else None)),

@@ -23,8 +23,9 @@ Read = Callable[[WorkerView], Iterable[tuple[Labels, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class MetricSpec:
-    """Specification of one metric. `labels`: names of its labels besides BASE. `read` yields pairs for one worker: the
-    values of these labels, and the metric's value (a Histogram for histograms, else a number).
+    """Specification of one metric. `name`: full name, of a counter with `_total`. `labels`: names of its labels besides
+    BASE. `read` yields pairs for one worker, none while it has no value: the values of these labels, in their order,
+    and the metric's value (a Histogram for histograms, else a number).
     """
 
     name: str
@@ -56,7 +57,7 @@ def plain(read: Callable[[WorkerView], float | None]) -> Read:
 
 
 def of_lane(read: Callable[[LaneState], float]) -> Read:
-    """`Read` of one value for each lane that the worker reads, with the labels LANE."""
+    """`Read` of one value for each lane that the worker reads, with its level and its state as the labels LANE."""
     return lambda sight: [((lane.level.value, lane.state.value), read(lane_state)) for lane, lane_state in sight.lanes]
 
 

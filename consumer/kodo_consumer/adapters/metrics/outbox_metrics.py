@@ -18,8 +18,9 @@ _READ_EVERY: Final = 15.0  # seconds between two looks at the table
 
 
 class RelaySight:
-    """View of a relay and its table, for metrics and probes. It reads the table at most once in 15 s, also after a
-    failure, and keeps the figures meanwhile; the call that reads waits for the database. Thread-safe.
+    """View of a relay and its table, for metrics and probes. `waiting` and `overdue_seconds` read the table again if
+    this view has not tried that in the last 15 s; until then they use the figures of that reading, and have none if it
+    failed. All their callers wait for a reading under way. Thread-safe.
     """
 
     def __init__(self, relay: Relay, store: OutboxStore) -> None:
@@ -30,19 +31,22 @@ class RelaySight:
         self._late = 0.0
 
     def rows(self) -> Hashable:
-        """Identity of the rows of which `waiting` is the number: other relays of the same rows count them, too."""
+        """Identity of the rows that `waiting` counts: equal for relays of one database URL and one OutboxScope only,
+        although other scopes may have some of the same rows.
+        """
         return self._store.identity
 
     def waiting(self) -> float | None:
-        """Number of rows that are to be sent now or later, without held rows; None if the last reading of the table
-        failed. Reads the table again if the last reading is old, which blocks.
+        """Number of rows that are to be sent, now or later, or that a relay has claimed, without held rows; None if the
+        last reading of the table failed. Reads the table again if that reading is 15 s old, which blocks.
         """
         self._refresh()
         return None if self._waiting is None else float(self._waiting)
 
     def overdue_seconds(self) -> float | None:
-        """Seconds for which the row that has waited longest had been due at the last reading of the table; 0 if no row
-        was due. None if that reading failed. Reads the table again if the last reading is old, which blocks.
+        """Seconds for which the row with the earliest due time, of those that `waiting` counts, had been due at the
+        last reading of the table; 0 if no row was due, None if that reading failed. A claimed row is due when its claim
+        ends. Reads the table again if that reading is 15 s old, which blocks.
         """
         self._refresh()
         return None if self._waiting is None else self._late / 1000
@@ -60,12 +64,16 @@ class RelaySight:
                 self._waiting = None
 
     def unhealthy(self) -> list[str]:
-        """Reasons to restart this process: the relay took no turn for 90 s. Empty while it works."""
+        """Reason to restart this process, in a list: the relay has begun no turn, and no send, for more than 90 s,
+        because it hangs, has ended, or waits so long for its database. Empty otherwise, also while its database fails.
+        """
         silent = time.monotonic() - self.relay.turned_at
         return [f"the relay took no turn for {silent:.0f} s"] if silent > _SILENT else []
 
     def not_ready(self) -> list[str]:
-        """Reasons why the relay does not do its work just now; empty while it does."""
+        """Reason why the relay could not use its database in the last turn, in a list; empty if it could, also while
+        the broker gives no receipts.
+        """
         return [self.relay.trouble] if self.relay.trouble else []
 
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kodo_consumer.core.limits.limiters import ConcurrencyLimiter
-from kodo_consumer.core.scheduling.circuit_breaker import BreakerState
+from kodo_consumer.core.scheduling.circuit_breaker import PROBES, BreakerState
 from kodo_consumer.core.state.in_flight import Stage
 from kodo_consumer.core.values.effects import Alarm
 from kodoctl.text.formatting import many
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 ALARM_AFTER: Final = 10.0  # seconds
 _AGAIN: Final = 60.0  # seconds until a fault that lasts is told again
+_APART: Final = 31.0  # seconds between two alarms: a worker logs one of a kind in 30 s (_QUIET of worker.py)
 
 
 class InboxView(Protocol):
@@ -33,12 +34,13 @@ class InboxView(Protocol):
 
     @property
     def trouble(self) -> str:
-        """Reason, as a text, why the database could not be used last; "" if it could."""
+        """Reason, as a text, why the database could not be used last; "" if it could, or was not used yet."""
 
     @property
     def backlog(self) -> tuple[int, int, float]:
-        """Returns (number of rows that no worker has, number of rows that workers have, seconds since the first of them
-        was received), of rows that are not done. The seconds are 0 if there are no such rows.
+        """Returns (number of rows that no worker has, number of rows that workers have, seconds since the first of all
+        these rows was received), of the rows of the subscription that are not done, as counted last: every 10 s while
+        the database answers. All are 0 without such rows, and before the first count.
         """
 
 
@@ -65,17 +67,21 @@ class RestingWorker(Protocol):
 
     @property
     def standing_still(self) -> list[Lane]:
-        """Lanes of the subscription with due messages of which the broker delivers none; also lanes that only other
-        workers read.
+        """Lanes of the subscription of which the broker delivers nothing although messages are due, by its statistics.
+        Lanes that only other workers read may be among them.
         """
 
     @property
     def held_back(self) -> list[str]:
-        """Topics of which the broker sends this worker no more messages, because too many are unacknowledged."""
+        """Topics of this worker's lanes of which the broker sends this worker nothing more, from one partition at
+        least, because too many messages are unacknowledged.
+        """
 
     @property
     def publishing(self) -> int:
-        """Number of messages that the worker publishes and that have no receipt yet."""
+        """Number of messages that the worker moves to other topics and that have no receipt yet, without audit
+        records.
+        """
 
 
 class RestKind(StrEnum):
@@ -103,10 +109,10 @@ class RestKind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class RestReason:
     """A reason that applies now. Two are equal if all but `text`, which is for people, is equal. `about`: the lane,
-    partition or topic concerned; empty if there is no single one. `fault`: the worker is not ready, and a person has to
-    act. `starts_end_it`: the reason counts from the last start of any handler, because a busy worker also uses up its
-    slots and limits. `told_elsewhere`: RestWatch writes no alarm, because the reason has its own, a person ordered it,
-    or it is no problem.
+    topic or partition concerned, for a missing connection perhaps with the cause; empty if there is no single one.
+    `fault`: the worker is not ready while the reason applies. `starts_end_it`: the reason counts from the last start of
+    any handler, if that is later, because a busy worker also uses up its slots and limits. `told_elsewhere`: RestWatch
+    writes no alarm, because the reason has its own, a person ordered it, or it is no problem.
     """
 
     reason: RestKind
@@ -118,17 +124,38 @@ class RestReason:
 
 
 def rest_reasons_of(sight: RestingWorker) -> list[RestReason]:
-    """All rest reasons that apply now, computed under the worker's lock. Thread-safe."""
+    """Rest reasons that apply now, also while the worker connects or drains. Takes the worker's lock, which the caller
+    must not have. Thread-safe.
+    """
     return sight.worker.call_locked(lambda: [rest for reason in _REASONS for rest in reason(sight)])
 
 
+def slots_now(worker: Worker) -> int:
+    """Number of handlers that may be at work at once: the slots, or fewer by adaptive concurrency and the circuit
+    breaker.
+    """
+    throttle = worker.engine.scheduler.throttle
+    most = throttle.adaptive.limit if throttle.adaptive is not None else worker.policy.concurrency
+    match throttle.breaker.state:
+        case BreakerState.OPEN:
+            return 0
+        case BreakerState.PROBING:
+            return min(most, PROBES)
+        case BreakerState.RESUMING:
+            return min(most, throttle.breaker.starts)
+        case _:
+            return most
+
+
 def hook_text(name: str, seconds: float) -> str:
-    """Text about a hook for acknowledged messages that runs."""
+    """Text for people: the hook `name` around acknowledged messages has run for so many seconds."""
     return f"the hook {name} around acknowledged has run for {seconds:.0f} s"
 
 
 class RestWatch:
-    """Measures for how long each rest reason of one worker lasts. One thread calls `check` every second."""
+    """Measures for how long each rest reason of one worker lasts. One thread calls `check` every second; any thread may
+    call `seconds`.
+    """
 
     def __init__(self, sight: RestingWorker) -> None:
         self._sight = sight
@@ -136,13 +163,15 @@ class RestWatch:
         self._started = -1
         self._last_start = float("-inf")
         self._told_at: dict[RestReason, float] = {}
+        self._alarm_at = float("-inf")
         self._hook_told_at = float("-inf")
 
     def check(self, now: float) -> None:
         """Notes which reasons apply at `now` (time.monotonic()); none does while the worker connects or drains. Writes
-        an alarm about those that have lasted for ten seconds: once for each reason, and every minute for a fault.
-        Reasons that are `told_elsewhere` get none; those with `starts_end_it` only while messages wait. A hook that has
-        run for ten seconds gets one every minute.
+        an alarm about those that have lasted for ten seconds: once for each, as long as it lasts, but about a fault
+        again every minute. An alarm comes half a minute after the last one at the earliest, so that each is logged.
+        Reasons that are `told_elsewhere` get none; those with `starts_end_it` only while the worker has messages that
+        neither run nor are deferred. A hook that has run for ten seconds gets an alarm of its own, again every minute.
         """
         counts, engine = self._sight.worker.counts, self._sight.worker.engine
         if counts.started != self._started:
@@ -166,15 +195,16 @@ class RestWatch:
             self._hook_told_at = now
             text = f"{hook_text(*hook)}: no other hook is called meanwhile"
             self._sight.worker.alarms.write(Alarm("hook", text))
-        if news:
+        if news and now - self._alarm_at >= _APART:
+            self._alarm_at = now
             self._told_at |= dict.fromkeys(news, now)
             text = "; ".join(f"{rest.reason.value}: {rest.text}" for rest in news)
             severe = any(rest.fault for rest in news)
             self._sight.worker.alarms.write(Alarm("rests", f"nothing is started: {text}", severe=severe))
 
     def seconds(self, now: float) -> dict[RestReason, float]:
-        """Seconds that each reason has lasted at `now` (time.monotonic()), by the last `check`. A reason that ends with
-        any start of a handler counts from the last start.
+        """Seconds that each reason of the last `check` has lasted at `now` (time.monotonic()). A reason with
+        `starts_end_it` counts from the last start of a handler before that `check`, if the reason is older.
         """
         return {
             rest: now - (max(since, self._last_start) if rest.starts_end_it else since)
@@ -219,7 +249,7 @@ def _parked_lanes(sight: RestingWorker) -> Iterator[RestReason]:
 
 def _delivery(sight: RestingWorker) -> Iterator[RestReason]:
     for lane in sight.standing_still:
-        if lane not in sight.worker.policy.unread:
+        if lane.index < len(sight.lanes):
             text = f"{lane.topic}: messages are due and the broker delivers none"
             yield RestReason(RestKind.DELIVERY, text, lane.name, fault=True, told_elsewhere=True)
 
@@ -283,8 +313,17 @@ def _waiting(sight: RestingWorker) -> tuple[int, int]:
 
 
 def _slot(sight: RestingWorker) -> Iterator[RestReason]:
-    if len(sight.worker.engine.runs.running) >= sight.worker.policy.concurrency:
-        yield RestReason(RestKind.SLOT, f"all {sight.worker.policy.concurrency} slots are taken", starts_end_it=True)
+    engine, slots, most = sight.worker.engine, sight.worker.policy.concurrency, slots_now(sight.worker)
+    if len(engine.runs.running) >= most:
+        if most:  # else the breaker is open, which is another reason
+            few = f" that may be used just now are taken, of {slots}" if most < slots else " are taken"
+            yield RestReason(RestKind.SLOT, f"all {many(most, 'slot')}{few}", starts_end_it=True)
+        return
+    bulkheads = engine.scheduler.bulkheads
+    for lane, lane_state in sight.lanes if bulkheads.groups else ():
+        if len(lane_state.ring) and not bulkheads.has_slot(lane.index):
+            text = f"no slot is free for {lane.name}, by the bulkheads"
+            yield RestReason(RestKind.SLOT, text, lane.name, starts_end_it=True)
 
 
 def _deferred(sight: RestingWorker) -> Iterator[RestReason]:

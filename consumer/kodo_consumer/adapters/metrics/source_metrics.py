@@ -21,12 +21,17 @@ class SourceView:
         self.source = source
 
     def unhealthy(self) -> list[str]:
-        """Reasons to restart this process: the source took no turn for 90 s. Empty while it works."""
+        """Reason to restart this process, in a list: the source has taken no turn for more than 90 s, because it hangs,
+        has ended, or waits so long for one answer of database or broker. Empty otherwise, also while it tries again
+        after failures.
+        """
         silent = time.monotonic() - self.source.turned_at
         return [f"the source took no turn for {silent:.0f} s"] if silent > _SILENT else []
 
     def not_ready(self) -> list[str]:
-        """Reasons why the source does not do its work just now; empty while it does."""
+        """Reason why the source does not do all of its work just now, in a list (see `trouble` of Source); empty if it
+        knows of none.
+        """
         return [self.source.trouble] if self.source.trouble else []
 
 

@@ -35,10 +35,12 @@ class StallCause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """Measurements of one turn of a thread, in seconds. `seconds`: delay of the turn. `wall`: length of the measured
-    interval, which includes the delay. `cpu`: CPU time of this process in the interval. `queued`: time for which the
-    thread waited for a core; 0 if unknown. `own`: CPU time of the thread itself; None if the thread runs no handlers.
-    `load`: load average of the machine for each core.
+    """Measurements of one turn of a thread. `seconds`: delay of the turn. `wall`: length of the measured interval in
+    seconds, which includes the delay. In the interval: `cpu`: seconds of CPU time of this process; `queued`: seconds
+    for which the thread waited for a core, 0 if unknown; `own`: seconds of CPU time of the thread itself, 0 if unknown,
+    None if the thread runs no handlers. `load`: load average of the machine for each core; 0 if it is unknown or the
+    turn was not late. `hang`: delay since the open question to the event loop, with the parts measured before; 0 for
+    threads.
     """
 
     seconds: float
@@ -47,15 +49,16 @@ class Late:
     queued: float = 0.0
     own: float | None = None
     load: float = 0.0
+    hang: float = 0.0
 
     @property
     def share(self) -> float:
-        """Cores that this process used on average in the interval: 1.0 is one whole core."""
+        """Cores that this process used on average in the interval: 1.0 is one whole core. 0 if `wall` is 0."""
         return self.cpu / self.wall if self.wall > 0 else 0.0
 
     @property
     def cause(self) -> StallCause:
-        """The most likely cause, by the measurements of this turn."""
+        """The most likely cause, by the measurements of this turn; it means nothing for a turn that was not late."""
         waited = self.seconds - self.queued  # for the interpreter, or within a handler
         if waited <= TOO_LATE:
             return StallCause.MACHINE
@@ -70,8 +73,9 @@ class Late:
 
 
 class Stalls:
-    """Late turns of one loop. `loop`: `threads` (the receiving thread and all others) or `handlers` (the event loop of
-    async handlers). `count`: late turns by cause since the start.
+    """Late turns of one loop. `loop`: `threads` (measured on one thread, which waits as all threads of the process do)
+    or `handlers` (the event loop of async handlers). One thread calls `add`. `count`: turns that were more than 50 ms
+    late, by cause, since the start.
     """
 
     def __init__(self, loop: str) -> None:
@@ -82,11 +86,13 @@ class Stalls:
 
     def add(self, late: Late, now: float) -> Alarm | None:
         """Counts a turn if it was more than 50 ms late. Only each third late turn of one cause within 5 s can give an
-        alarm; counting to three then begins anew. Late turns last as long as no gap between two exceeds 10 s. Returns
-        an alarm if handlers are the cause, severe once that has lasted for 30 s, or if a busy machine is the cause and
-        that has lasted for 30 s (never severe); else None. `now`: seconds of a monotonic clock.
+        alarm; counting to three then begins anew. A series of late turns of one cause lasts as long as no gap between
+        two exceeds 10 s. Returns an alarm if handlers are the cause, severe once their series has lasted for 30 s, or
+        if a busy machine is the cause and its series has lasted for 30 s (never severe); else None. `now`: seconds of
+        a monotonic clock.
         """
-        self._forget(now)
+        while self._late and self._late[0][0] < now - _WORST_OF:
+            self._late.popleft()
         if late.seconds <= TOO_LATE:
             return None
         cause = late.cause
@@ -122,13 +128,11 @@ class Stalls:
         )
 
     def worst(self, now: float) -> float:
-        """The longest delay of the last minute, in seconds; 0 if no turn was more than 50 ms late."""
-        self._forget(now)
-        return max((late.seconds for _, late in self._late), default=0.0)
-
-    def _forget(self, now: float) -> None:
-        while self._late and self._late[0][0] < now - _WORST_OF:
-            self._late.popleft()
+        """The longest delay of a turn in the last minute, in seconds; 0 if no turn was more than 50 ms late. Any thread
+        may call it.
+        """
+        found = tuple(self._late)  # in one step: another thread may add to it
+        return max((max(late.seconds, late.hang) for at, late in found if at >= now - _WORST_OF), default=0.0)
 
 
 class _Row:

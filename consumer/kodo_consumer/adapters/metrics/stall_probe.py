@@ -9,6 +9,7 @@ import os
 import time
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from threading import Event, Lock, get_native_id
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -25,8 +26,9 @@ _SILENT: Final = 1.0
 
 
 class StallProbe:
-    """Stall probe of one worker. `threads`, `handlers`: late turns of this thread and of the event loop. `loop`: the
-    event loop of async handlers; None without any. `tenants`: None without metrics.
+    """Stall probe of one worker. `threads`, `handlers`: late turns of this thread and of the event loop; while the loop
+    hangs, each second or two is a late turn. `loop`: the event loop of async handlers; None without any. `tenants`:
+    None without metrics.
     """
 
     def __init__(
@@ -39,14 +41,15 @@ class StallProbe:
         self.threads, self.handlers = Stalls("threads"), Stalls("handlers")
         self._worker, self._loop, self._tenants, self._rest_watch = worker, loop, tenants, rest_watch
         self._asked: _Moment | None = None
+        self._silent_since = 0.0  # time of the open question; `_asked` moves on each second
         self._answered: _Moment | None = None
         self._thread = 0  # the loop's, once it has answered
         self._clock = ThreadClock()
         self._received = -1
 
     def run(self, over: Event) -> None:
-        """Body of the thread, until `over` is set: measures how late this thread and the event loop run, checks the
-        rest reasons and the tenants, and writes the alarms about delays.
+        """Body of the thread, until `over` is set. Measures how late this thread and the event loop run, and writes
+        alarms about that; about once a second checks the rest reasons, which writes alarms, too, and the tenants.
         """
         look_at = 0.0
         try:
@@ -87,22 +90,28 @@ class StallProbe:
             return
         asked, answered = self._asked, self._answered
         if asked is not None and answered is not None:
-            self._judge(self.handlers, asked.late(answered, answered.at - asked.at, own=True), now)
+            self._judge_loop(asked, answered, now)
             self._asked = None
         if self._asked is None:
             self._asked, self._answered = self._moment(self._thread), None
+            self._silent_since = self._asked.at
             with suppress(RuntimeError):  # closed at the end
                 self._loop.call_soon_threadsafe(self._answer)
         elif now - self._asked.at > _SILENT:
-            self._judge(
-                self.handlers, self._asked.late(self._moment(self._thread), now - self._asked.at, own=True), now
-            )
+            self._judge_loop(self._asked, self._moment(self._thread)._replace(at=now), now)
             self._asked = self._moment(self._thread)
 
     def _answer(self) -> None:
         """Notes when the event loop answered; called on its thread."""
         self._thread = get_native_id()
         self._answered = self._moment(self._thread)
+
+    def _judge_loop(self, asked: _Moment, then: _Moment, now: float) -> None:
+        """Judges the delay of the event loop from `asked` to `then`, which is the last part of a longer one while it
+        hangs.
+        """
+        late = asked.late(then, then.at - asked.at, own=True)
+        self._judge(self.handlers, replace(late, hang=then.at - self._silent_since), now)
 
     def _judge(self, stalls: Stalls, late: Late, now: float) -> None:
         if (alarm := stalls.add(late, now)) is not None:
@@ -140,7 +149,8 @@ class ThreadTimes(NamedTuple):
 
 class ThreadClock:
     """Clock of the CPU time and the waiting time of threads of this process. It keeps the system's file of each thread
-    open until `close`, because callers read many times a second. Thread-safe.
+    open until `close`, or until `times` finds that the thread has ended, because callers read many times a second.
+    Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -148,8 +158,8 @@ class ThreadClock:
         self._lock = Lock()
 
     def times(self, thread: int) -> ThreadTimes | None:
-        """Seconds that a thread computed and waited for a core; `thread` is its native id. None if the thread has
-        ended, or if the system does not count them (only Linux does).
+        """Seconds that a thread has computed and has waited for a core, since it began; `thread` is its native id. None
+        if they cannot be read: the thread has ended, or the system does not count them (only Linux does).
         """
         with self._lock:
             try:
@@ -171,7 +181,9 @@ class ThreadClock:
 
 
 def load() -> float:
-    """Load average of the last minute divided by the number of cores; 0 if the system does not count it."""
+    """Load average of the machine in the last minute divided by the number of its cores; 0 if the system does not count
+    it.
+    """
     try:
         return os.getloadavg()[0] / (os.cpu_count() or 1)
     except OSError:

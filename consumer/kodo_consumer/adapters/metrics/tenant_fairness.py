@@ -8,7 +8,7 @@ may lag behind by one message. One thread calls them, ten times a second at most
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 from typing import TYPE_CHECKING, Final
@@ -39,9 +39,10 @@ _Kind = tuple[int, int, bool, int]  # the figures of a Tally
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """Fairness of the last window. `noisy`: number of noisy tenants, which have a large part of the messages or of the
-    handlers' time. `oldest_quiet`: seconds for which the oldest waiting message of all other tenants has been due; 0
-    without one. `even`: the least of each figure among the lanes.
+    """Fairness figures as of the last pass of a TenantWatch. `noisy`: number of noisy tenants, which have a large part
+    of the messages in memory or of the handlers' time. `oldest_quiet`: the longest time, in seconds, for which the
+    first message in a queue of another tenant has been due; 0 without one. `even`: by the last window with enough
+    messages to judge, the least of each figure among the lanes.
     """
 
     noisy: int = 0
@@ -53,8 +54,9 @@ class Labels:
     """Labels of tenants (or causes): at most `most` have their own label; `other` counts all others together. A tenant
     gets one with a hundredth of a window's messages, the busiest first, while there is room.
 
-    `totals`: messages by label. No count decreases: messages that a tenant had before it got a label stay in `other`. A
-    label without messages for ten minutes may go to another tenant; if its tenant gets one again, it starts at 0.
+    `totals`: messages by tenant with a label. No count decreases while it exists: messages that a tenant had before it
+    got a label stay in `other`. A label without messages for ten minutes may go to another tenant, and its count then
+    ends; if its tenant gets a label again, the new count starts at 0.
     """
 
     def __init__(self, most: int) -> None:
@@ -63,7 +65,9 @@ class Labels:
         self._most, self._seen = most, dict[str, float]()
 
     def count(self, served: Counter[str], now: float) -> None:
-        """Adds the messages of one window, by tenant. `now`: seconds of a clock that is the same for all calls."""
+        """Adds the messages of one window, by tenant, and decides who gets a label. `now`: seconds of a clock that is
+        the same for all calls.
+        """
         total = served.total()
         least = max(1.0, _SHARE * total)
         busiest = [(number, tenant) for tenant, number in served.items() if number >= least]  # a hundred at most
@@ -96,15 +100,17 @@ class _LanePass:
 
 
 class TenantWatch:
-    """Measures fairness among the tenants of one worker. `waiting`: queued messages by tenant, as of the last pass;
-    `fairness`: figures of the last pass; `labels`: handled messages of all passes.
+    """Measures fairness among the tenants of one worker. `policy`: returns the policy that is in force, with live
+    orders; its weights of tenants may change. `waiting`: queued messages by tenant, as of the last pass;
+    `fairness`: figures of the last pass; `labels`: ends of handlers, failed ones too, of all passes.
 
-    A pass over all tenants ends a window. Each call of `step` looks at 2,000 tenants at most, so that 100,000 tenants
-    do not keep the interpreter from other threads.
+    A pass over all tenants ends a window. The window of `even` goes on, for 60 s at most, while it has too few messages
+    to judge. A pass takes several calls of `step`, each for about 2,000 tenants, so that 100,000 tenants do not keep
+    the interpreter from other threads.
     """
 
     def __init__(
-        self, policy: Policy, lanes: Sequence[LaneState], meter: Meter, clock: Clock, most_labels: int
+        self, policy: Callable[[], Policy], lanes: Sequence[LaneState], meter: Meter, clock: Clock, most_labels: int
     ) -> None:
         self.fairness = Fairness()
         self.labels = Labels(most_labels)
@@ -123,12 +129,12 @@ class TenantWatch:
         return self._pass is not None
 
     def step(self, running: Counter[str]) -> None:
-        """Does the next step of a pass, or begins one if the last ended long enough ago: 0.9 s, or a hundred times as
-        long as the pass took. Does nothing without `fair_by`. `running`: running handlers by tenant; only the call that
-        begins a pass uses it.
+        """Does the next step of a pass, or the first one of a new pass if the last pass ended long enough ago: 0.9 s,
+        or a hundred times as long as its steps took, if that is more. Does nothing without `fair_by`. `running`:
+        running handlers by tenant; only the call that begins a pass uses it.
         """
         now = self._clock.now()
-        if self._policy.fair_by is None:
+        if self._policy().fair_by is None:
             return
         if self._pass is None:
             if now < self._next:
@@ -141,7 +147,7 @@ class TenantWatch:
             self._next = now + max(0.9, _COST * self._spent)
 
     def _steps(self, running: Counter[str]) -> Iterator[None]:
-        """Generator of one pass, which yields after every 2,000 tenants and sets `waiting` and `fairness` at its end."""
+        """Generator of one pass: it yields after every 2,000 tenants, and sets `waiting` and `fairness` at its end."""
         now = self._clock.now()
         self._count_served(now)
         busy = self._meter.take_busy()
@@ -205,7 +211,7 @@ class TenantWatch:
         """Generator whose result has one window for all tenants with the same figures, because most of 100,000 tenants
         have a message or two.
         """
-        weights = self._policy.tenant_weights
+        weights = self._policy().tenant_weights
         kinds: Counter[_Kind] = Counter()
         for tenant in served.keys() | waiting.keys():
             kinds[served.get(tenant, 0), waiting.get(tenant, 0), tenant in before, weights.get(tenant, 1)] += 1
@@ -215,7 +221,9 @@ class TenantWatch:
 
 
 def label(tenant: str) -> str:
-    """Value of a label for a tenant: its name; of more than MAX_LABEL (100) characters the first 99, and `…`."""
+    """Value of a label for a tenant or cause: its name; of more than MAX_LABEL (100) characters the first 99, and `…`,
+    so that long names may have the same value.
+    """
     return tenant if len(tenant) <= MAX_LABEL else f"{tenant[: MAX_LABEL - 1]}…"
 
 

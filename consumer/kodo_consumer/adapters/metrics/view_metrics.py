@@ -13,13 +13,15 @@ V = TypeVar("V")
 
 
 def one_group(_view: object) -> Hashable:
-    """Puts all views into one group: the metric is the largest value of a view."""
+    """Puts all views into one group: the metric has the largest of their values."""
     return None
 
 
 class ViewMetric(NamedTuple, Generic[V]):
-    """One metric without labels of a view. `read` returns its value, or None while the value is unknown. `group`: views
-    whose values are about the same thing have the same group. Each view is a group of its own by default.
+    """One metric without labels, computed from one or more views. `name`: full name, with `_total` for a counter.
+    `read` returns the value of a view, or None while it is unknown. `group` returns the group of a view: views whose
+    values are about the same thing share one, and only the largest of their values counts. Each view is a group of its
+    own by default.
     """
 
     name: str
@@ -28,7 +30,9 @@ class ViewMetric(NamedTuple, Generic[V]):
     group: Callable[[V], Hashable] = id
 
     def value(self, views: Sequence[V]) -> float | None:
-        """Value of several views: the sum of the largest value in each group; None if no view knows its value."""
+        """Value of several views: the sum of the largest value in each group. Views that do not know their value are
+        left out; None if none knows it.
+        """
         largest: dict[Hashable, float] = {}
         for view in views:
             if (value := self.read(view)) is not None:
@@ -49,8 +53,9 @@ class ViewMetric(NamedTuple, Generic[V]):
 
 
 class ViewCollector(Generic[V]):
-    """Prometheus collector of all views of one kind in this process, mostly a single one. It is registered in
-    `registry` while it shows at least one view. `kind`: what a view shows, for the documents of health. Thread-safe.
+    """Prometheus collector of the views that were added to it, all of one kind. It is registered in `registry` while it
+    shows at least one view. `kind`: word for a view in the documents of health. `views`: those that it shows now.
+    Thread-safe.
     """
 
     def __init__(self, metrics: Sequence[ViewMetric[V]], kind: str, registry: CollectorRegistry = REGISTRY) -> None:
@@ -79,11 +84,14 @@ class ViewCollector(Generic[V]):
         return (metric.family() for metric in self._metrics)
 
     def collect(self) -> Iterator[Metric]:
-        """Yields all metrics for a scrape by the Prometheus registry, without a sample if no view knows the value."""
+        """Yields all metrics for a scrape by the Prometheus registry, a metric without a sample if no view knows its
+        value. Reading a value may block, such as that of a RelaySight.
+        """
         return (metric.family(metric.value(self.views)) for metric in self._metrics)
 
     def health(self, ask: Callable[[V], list[str]]) -> list[dict[str, Any]]:
-        """Health of the views: one object for each, with the view's number as text, from 0, under the word `kind` of
-        the collector, and under `problems` the texts that `ask` returns.
+        """Health of the views that are shown now, one object for each: its place among them as text, from 0, under the
+        word `kind` of the collector, and under `problems` the texts that `ask` returns. Views that are removed change
+        the places of later ones.
         """
         return [{self._kind: str(number), "problems": ask(view)} for number, view in enumerate(self.views)]

@@ -32,15 +32,17 @@ _SILENT: Final = 30.0  # seconds without a sign of the timekeeper, who comes eve
 
 
 class WorkerView:
-    """View of a worker and its supervisor (`service`), to which it adds the stall probe as a background task.
+    """View of a worker and its supervisor (`service`), to which it adds the stall probe as a background task. Make it
+    before the supervisor starts.
 
     Args:
         worker: the worker that is shown.
         service: its supervisor, which runs the background tasks.
         loop: event loop of async handlers; None without any.
         border: whether messages cross into the client library by native code; None: not shown.
-        tenants: number of tenants with a label of their own.
-        measured: also keep the figures that cost some time for every message.
+        tenants: most tenants with a label of their own.
+        measured: also keep the figures that cost some time for every message; False: the attributes `meter`, `tenants`,
+            `failed_causes` and `dead_causes` are None.
         session: session with the store of done messages; None without a store.
 
     The attribute `inbox` is None until somebody sets the inbox through which the messages come.
@@ -70,7 +72,9 @@ class WorkerView:
             self.meter = Meter(self.policy, clock, Random())  # noqa: S311  # chooses samples
             self.engine.runs.measure(self.meter)
             self.failed_causes, self.dead_causes = (CauseLabels(clock, MOST_CAUSES) for _ in range(2))
-            self.tenants = TenantWatch(self.policy, self.engine.lanes, self.meter, clock, tenants)
+            self.tenants = TenantWatch(
+                lambda: self.engine.context.policy, self.engine.lanes, self.meter, clock, tenants
+            )
         self.rest_watch = RestWatch(self)
         self.pulse = StallProbe(worker, loop, self.tenants, self.rest_watch)
         service.background_tasks.append(self.pulse.run)
@@ -82,7 +86,9 @@ class WorkerView:
 
     @property
     def held_bytes(self) -> int:
-        """Sum of the payload bytes of all messages in flight: received and not acknowledged yet."""
+        """Sum of the payload bytes of the messages that the look-ahead counts: received and not acknowledged yet,
+        without parked ones, and without those that are kept aside until their partition is this worker's.
+        """
         return self.engine.lookahead.bytes
 
     @property
@@ -112,7 +118,9 @@ class WorkerView:
 
     @property
     def publishing(self) -> int:
-        """Number of messages that the worker publishes and that have no receipt yet."""
+        """Number of messages that the worker moves to other topics and that have no receipt yet, without audit
+        records.
+        """
         return self.engine.flow.publishes.waiting
 
     @property
@@ -128,8 +136,8 @@ class WorkerView:
         return self.engine.gap_monitor is not None
 
     def unhealthy(self) -> list[str]:
-        """Reasons to restart this process: the worker broke, its timers stopped for 30 s, or the watchdog found
-        contradictions. Empty while the worker works, starts or ends.
+        """Reasons to restart this process: the worker broke, its timekeeper has begun no tick for more than 30 s, or
+        the watchdog found contradictions at its last look. Empty while the worker works, and while it starts.
         """
         problems = self._worker_problems
         beat = self.service.last_tick
@@ -138,8 +146,8 @@ class WorkerView:
         return problems + [f"watchdog: {finding}" for finding in self.worker.contradictions]
 
     def not_ready(self) -> list[str]:
-        """Reasons why the worker does not do its work just now: it drains or connects, it broke, or a rest reason is a
-        fault. Empty while it works.
+        """Reasons why the worker is not ready: it drains or connects (that alone then), it broke, or a rest reason is a
+        fault. Empty otherwise, also while it starts nothing for a reason that is no fault. Waits for the worker's lock.
         """
         if self.engine.draining:
             return ["draining"]
@@ -149,8 +157,9 @@ class WorkerView:
 
     @property
     def rests(self) -> list[dict[str, object]]:
-        """Rest reasons as of the last look, which comes once a second, as JSON objects: `reason` (a RestKind), `text`,
-        and `seconds` for which it has lasted.
+        """Rest reasons as of the last look, which comes about once a second, as JSON objects: `reason` (value of a
+        RestKind), `text`, and `seconds` for which it has lasted (see RestWatch.seconds). Empty while the worker
+        connects or drains.
         """
         found = self.rest_watch.seconds(time.monotonic())
         return [
@@ -167,22 +176,24 @@ class WorkerView:
 
     @property
     def standing_still(self) -> list[Lane]:
-        """Lanes of the subscription with due messages of which the broker delivers none; also lanes that only other
-        workers read. Empty until the broker's statistics show such lanes.
+        """Lanes of the subscription of which the broker delivers nothing although messages are due, by its statistics.
+        Lanes that only other workers read may be among them. Empty until statistics show such lanes.
         """
         still = self.service.still
         return [lane for lane in self.policy.every_lane if still is not None and lane.index in still.lanes]
 
     @property
     def backlog_advice(self) -> BacklogAdvice | None:
-        """Trend of the subscription's backlog, and a remedy; None: not known, small, or steady."""
+        """Trend of the backlog of all ready lanes of the subscription, by statistics of the last minutes, and a remedy
+        while it grows. None: not known, small, or steady (see BacklogTrend.advice).
+        """
         stats = self.service.stats
         return None if stats is None else stats.trend.advice
 
     @property
     def idle_workers(self) -> int | None:
-        """Number of workers of a failover subscription beyond the partitions of the ground topic, each of which goes to
-        one worker. None: not known, or the subscription has another type.
+        """Number of workers that read the ground topic of a failover subscription, beyond its declared partitions, each
+        of which goes to one worker. None: not known, or the subscription has another type.
         """
         ground, stats = self.policy.ground_lane, self.service.stats
         found = None if stats is None else stats.last.get(ground.index)
@@ -192,15 +203,17 @@ class WorkerView:
 
     @property
     def clock_ahead(self) -> float | None:
-        """Seconds that this worker's clock is certainly ahead of the broker's, negative if behind
-        (kodo_consumer.core.upkeep.clock_skew.ClockSkewDetector). None: the broker's clock is unknown.
+        """Seconds that this worker's clock is certainly ahead of the broker's, by the last answer with the broker's
+        time; negative if behind, 0 if both may agree (kodo_consumer.core.upkeep.clock_skew.ClockSkewDetector). None:
+        not known yet.
         """
         return None if self.service.skew is None else self.service.skew.ahead
 
     @property
     def held_back(self) -> list[str]:
-        """Topics of which the broker sends this worker no more messages, because too many are unacknowledged, by the
-        statistics that were read last; empty before the first reading.
+        """Topics of this worker's lanes of which the broker sends this worker nothing more, from one partition at
+        least, because too many messages are unacknowledged, by the statistics that were read last. Topics whose last
+        reading failed are missing.
         """
         stats = self.service.stats
         last = dict(stats.last) if stats else {}

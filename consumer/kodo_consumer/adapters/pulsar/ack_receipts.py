@@ -48,9 +48,9 @@ def check_receipts() -> None:
 
 
 def with_receipts(client: Any) -> Any:
-    """Returns a view of a pulsar.Client: consumers that it subscribes to one topic (no list or pattern) get a result
-    for each acknowledgement. Raises ClusterError (K772) if the installed client library cannot confirm
-    acknowledgements.
+    """Returns a view of a pulsar.Client, which has all of the client's state. Consumers that the view subscribes to one
+    topic (no list or pattern) have each acknowledgement confirmed by the broker; `acknowledge_list` reports that.
+    Raises ClusterError (K772) if the installed client library cannot confirm acknowledgements.
     """
     view = pulsar.Client.__new__(pulsar.Client)
     vars(view).update(vars(client), _client=_ReceiptClient(client._client))  # noqa: SLF001  # the binding's own
@@ -59,9 +59,9 @@ def with_receipts(client: Any) -> Any:
 
 def acknowledge_list(consumer: Any, tokens: Sequence[object], on_result: Callable[[int], object]) -> None:
     """Queues acknowledgements at a consumer of the binding, which subscribed by a client of `with_receipts`.
-    `on_result`: called once with the result of all of them, 0 if the broker has them, on a thread of the client library
-    or within this call. Raises AttributeError or ValueError, and queues nothing, if a token is no message id of the
-    binding.
+    `on_result`: called once with the result of all of them, on a thread of the client library or within this call: 0 if
+    the broker has them, -1 if nobody will know because too many results are awaited, else the library's number of an
+    error. Raises AttributeError or ValueError, and queues nothing, if a token is no message id of the binding.
     """
     _receipts().acknowledge(consumer, tokens, on_result)
 
@@ -96,8 +96,8 @@ class _Callback(ctypes.Structure):
 
 
 class _Receipts:
-    """The library's functions, tried. Raises AttributeError, OSError, TypeError or ValueError with the name of a missing
-    part.
+    """The library's functions, tried. Raises AttributeError, OSError, TypeError or ValueError with the name of a
+    missing part.
     """
 
     def __init__(self) -> None:
@@ -175,7 +175,7 @@ def _receipts() -> _Receipts:
 
 
 def _address_reader(library: ctypes.CDLL, name: bytes) -> Callable[[Any], int]:
-    """Function that returns the address of the C++ object, of a type by its mangled name, in an object of the binding."""
+    """Function that returns the address of the C++ object in an object of the binding; `name`: its mangled type."""
     type_info = ctypes.addressof(ctypes.c_char.in_dll(library, f"_ZTI{name.decode()}"))
     new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
         ("PyCapsule_New", ctypes.pythonapi)

@@ -22,8 +22,8 @@ _WAIT: Final = 10_000  # ms that a thread waits for results in one call
 _GATHER: Final = 3  # ms that a result waits for others
 _JOIN: Final = 2.0  # seconds
 Results = Sequence[tuple[int, Sequence[tuple[int, Any]], Sequence[tuple[int, int, Any]]]]
-"""Results of several sinks: (number of the sink, nothing, its results). A result is (ticket, code, None); the code 0 says
-that the broker has the acknowledgement. The form is that of receipts in kodo_fast._native.Sender.
+"""Results of several sinks: (number of the sink, nothing, its results). A result is (ticket, code, None); the code 0
+says that the broker has the acknowledgement. The form is that of receipts in kodo_fast._native.Sender.
 """
 
 
@@ -42,14 +42,14 @@ class BindingResults:
         self._queue: SimpleQueue[tuple[int, Sequence[int], int] | None] = SimpleQueue()
 
     def put(self, number: int, tickets: Sequence[int], result: int) -> None:
-        """Queues a result for the sink with this number; 0: the broker has the acknowledgements. Called on threads of
-        the client.
+        """Queues the common result of the acknowledgements with these tickets, for the sink with this number.
+        `result`: 0 if the broker has all of them. Called on threads of the client, or within an acknowledgement.
         """
         self._queue.put((number, tickets, result))
 
     def receipts(self, wait_ms: int, gather_ms: int, /) -> Results:
-        """Waits `wait_ms` at most for a result, then `gather_ms` for others, and returns all that came; empty if none
-        came. `wake` ends the first wait early.
+        """Waits `wait_ms` at most for a result, then `gather_ms` for others, and returns all that came, by sink; empty
+        if none came. `wake` ends the first wait early.
         """
         found: list[tuple[int, Sequence[int], int] | None] = []
         with suppress(Empty):
@@ -71,7 +71,8 @@ class BindingResults:
 
 class AckResults:
     """Results of the acknowledgements of one client, for any number of sinks. `native`: source of the results of native
-    acknowledgements, None where the border has none. Threads begin with the first sink.
+    acknowledgements; None without a border, and with one that has none. `binding`: results of all others. `broke`: see
+    kodo_consumer.runtime.threads. Threads begin with the first sink.
     """
 
     def __init__(self, border: NativeBorder | None, broke: Broke) -> None:
@@ -84,7 +85,9 @@ class AckResults:
         self._threads: list[threading.Thread] = []
 
     def add(self, sink: LaneSink) -> int:
-        """Adds a sink, which gets results from now on, on a thread of this object. Returns its number."""
+        """Adds a sink, and returns its number. The sink gets the results of the acknowledgements that name this number,
+        on threads of this object.
+        """
         with self._adding:  # lanes open more consumers on threads of their own
             self._sinks.append(sink)
             if not self._threads:

@@ -28,7 +28,7 @@ class Acknowledgements:
             consumer.acknowledge_with(tokens, tickets, *self._results)
 
     def keep(self, tokens: Sequence[object], tickets: Sequence[int]) -> None:
-        """Keeps acknowledgements until there is a consumer."""
+        """Keeps acknowledgements until `take_kept`, because there is no consumer."""
         self._kept.append((tokens, tickets))
 
     def take_kept(self) -> list[tuple[Sequence[object], Sequence[int]]]:

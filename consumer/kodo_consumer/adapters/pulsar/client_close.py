@@ -19,9 +19,10 @@ _AT_ONCE_WITHIN: Final = 3.0  # seconds
 
 
 def close_client(client: Any, name: str) -> None:
-    """Closes a client in order within 2 s; if a broker does not answer, shuts it down at once, within another 3 s. If
-    this fails too, the client is left open and an error is logged. `name`: for the log. The client first gives up every
-    send without a receipt: such a message is not sent again, and nobody waits for it (a flush may wait for ever).
+    """Closes a client in order within 2 s; if that takes longer, shuts it down at once, within another 3 s. If this
+    takes longer, too, the client is left open and an error is logged. Errors of the client library are logged, not
+    raised. `name`: for the log. The close gives up every send without a receipt: the client does not send such a
+    message again, and a flush that waits for its receipt may never return.
     """
 
     def close() -> None:

@@ -54,8 +54,9 @@ class ClientConsumer:
         return connected
 
     def listen(self, came: Callable[[Any, Any], None]) -> None:
-        """Requests the next message; returns at once. `came` is called exactly once, with the client's result and the
-        message: on a thread of the client, or within this call. The message counts only if the result is Ok.
+        """Requests the next message; returns at once. `came` is called with the client's result and the message, at
+        most once, on a thread of the client or within this call; it may miss messages (see SilentArrivals). The message
+        counts only if the result is Ok.
         """
         self._consumer._consumer.receive_async(came)  # noqa: SLF001  # public only for asyncio
 
@@ -90,8 +91,8 @@ class ClientConsumer:
             return ReadResult([])
 
     def acknowledge(self, tokens: Sequence[object]) -> None:
-        """Queues acknowledgements. Raises nothing: one that fails is logged (as debug), and the others are queued all
-        the same, because nobody would send them again.
+        """Queues acknowledgements of messages of this consumer. One that fails is logged (as debug), not raised, and
+        the others are queued all the same, because nobody would send them again.
         """
         for token in tokens:
             try:
@@ -102,12 +103,16 @@ class ClientConsumer:
     def acknowledge_with(
         self, tokens: Sequence[object], tickets: Sequence[int], results: AckResults, sink: int
     ) -> None:
-        """Queues acknowledgements whose results come to a sink, by its number. The consumer is one with receipts."""
+        """Queues acknowledgements whose common result comes, with their tickets, to the sink with the number `sink`.
+        The consumer must have subscribed by a client of `with_receipts`. `tickets`: one for each token. Raises as
+        `acknowledge_list` does.
+        """
         acknowledge_list(self._consumer._consumer, tokens, partial(results.binding.put, sink, tickets))  # noqa: SLF001  # named nowhere else
 
     def close(self) -> None:
-        """Closes the consumer, which sends its queued acknowledgements, and waits for the broker's answer. Raises
-        nothing: a failure of the close is logged (as debug), such as that of a consumer that is closed already.
+        """Closes the consumer, which sends its queued acknowledgements, and waits for the broker's answer, or for the
+        client's time-out. Raises nothing: a failure of the close is logged (as debug), such as that of a consumer that
+        is closed already.
         """
         try:
             self._consumer.close()
@@ -117,19 +122,23 @@ class ClientConsumer:
 
 class NativeConsumer(ClientConsumer):
     """A consumer of the client library that is read and acknowledged in bundles. Messages that only the library's own
-    binding can read (encrypted ones, texts that are not UTF-8) come as its objects and are decoded as everywhere.
-    Raises RuntimeError, TypeError or AttributeError if the border does not recognise the object.
+    binding can read (encrypted ones, texts that are not UTF-8) come as its objects and are decoded as everywhere. The
+    constructor raises RuntimeError, TypeError or AttributeError if the border does not recognise the object, or if
+    acknowledgements are to be confirmed and the border, of an earlier release, gives no results of them.
     """
 
     def __init__(self, consumer: Any, request: LaneRequest, border: NativeBorder) -> None:
         super().__init__(consumer, request)
+        if request.confirms and not hasattr(border.reader, "acknowledge_with"):
+            raise AttributeError("it gives no results of acknowledgements")
         self.reader = self._reader = border.reader(consumer._consumer)  # noqa: SLF001  # named nowhere else
         self._most = min(max(1, request.batch), _MOST)
 
     def read(self, first: Any, *, at_once: bool) -> ReadResult:  # noqa: ARG002  # what else is there costs no call
         """Returns the messages that are ready, in the broker's order: `first`, unless it is None, and those after it,
-        up to the request's numbers of messages and bytes (the message that reaches the bytes is the last one). Without
-        `first` it waits 5 ms at most for a message. `at_once` has no effect. Raises pulsar.PulsarException.
+        up to the request's numbers of messages (10,000 at most) and bytes (the message that reaches the bytes is the
+        last one). Without `first` it waits 5 ms at most for a message. `at_once` has no effect. Raises
+        pulsar.PulsarException if the read fails before there is any message.
         """
         return self._read_batch(first, self._most, max(1, self._request.batch_bytes), _BATCH_WAIT)
 
@@ -162,11 +171,9 @@ class NativeConsumer(ClientConsumer):
         self, tokens: Sequence[object], tickets: Sequence[int], results: AckResults, sink: int
     ) -> None:
         """Queues acknowledgements in one call, whose results come to the sink with the number `sink`, many at a time.
-        If the border gives no results, and for tokens that are not the border's, does as ClientConsumer does.
+        For tokens that are not the border's, does as ClientConsumer does. `tickets`: one for each token.
         """
-        if results.native is None:
-            super().acknowledge_with(tokens, tickets, results, sink)
-            return
+        assert results.native is not None  # a border without results reads no lane that wants them
         others = self._reader.acknowledge_with(tokens, tickets, results.native, sink)
         if others:
             super().acknowledge_with([tokens[at] for at in others], [tickets[at] for at in others], results, sink)
@@ -182,22 +189,25 @@ class Subscriber:
 
     def partitions(self, topic: str) -> list[str]:
         """Full names of a topic's partitions in order; of a topic without partitions, the topic's name alone. Blocks
-        until the broker answers. Raises pulsar.PulsarException.
+        until the broker answers, or until the client's time-out. Raises pulsar.PulsarException.
         """
         names: list[str] = self._client.get_topic_partitions(topic)
         return names
 
     def close(self) -> None:
-        """Closes the client, after its consumers were closed, then hands over the last results. Never raises."""
+        """Closes the client, whose consumers the caller has closed, then hands over the last results. Takes some
+        seconds at most. Never raises.
+        """
         close_client(self._client, "the client of the binary port")
         if self.results is not None:
             self.results.close()
 
     def subscribe(self, request: LaneRequest) -> ClientConsumer:
         """Subscribes to a partition, and returns the consumer. A subscription that does not exist is created, and
-        begins with the earliest message. A lane with schemas is read by the client's own binding, also if there is a
-        native border. Blocks until the broker answers. Raises pulsar.PulsarException; ClusterError if acknowledgements
-        are to be confirmed and the client library cannot confirm them.
+        begins with the earliest message. The client's own binding reads a lane with schemas, and one whose consumer the
+        native border refuses, which is logged. Blocks until the broker answers, or until the client's time-out. Raises
+        pulsar.PulsarException; ClusterError if acknowledgements are to be confirmed and the client library cannot
+        confirm them.
         """
         client = with_receipts(self._client) if request.confirms else self._client
         consumer = client.subscribe(

@@ -1,4 +1,6 @@
-"""Admin API client of a worker: the port `Cluster` over HTTP. The right `consume` is enough for all requests."""
+"""Admin API client of a worker: the port `Cluster` over HTTP. The right `consume` is enough: settings that need more
+rights count as unknown without them.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,9 @@ _CONSUMERS: Final = {
     "max_consumers_per_subscription": ("maxConsumersPerSubscription", "maxConsumersPerSubscription"),
 }
 """Limits on consumers by their names in the file: as a topic has them, and as its namespace has them."""
-_LOOKING: Final = (2.0, 15.0)  # seconds to connect and to answer: what is read every few seconds is soon asked again
+_LOOKING: Final = 2.0  # seconds for an answer: what is read every few seconds is soon asked again
 _SERVING_S: Final = 8.0  # for what messages wait for that came already: other lanes wait along
+_ASKED_AT_ONCE: Final = 1_000  # requests: those to a silent broker keep back none to the others
 _PRECISE: Final = {"getEarliestTimeInBacklog": "true", "getPreciseBacklog": "true"}
 
 
@@ -45,16 +48,17 @@ def log_wait(what: str, seconds: float, limit: float) -> None:
 
 
 class AdminCluster:
-    """Implementation of kodo_consumer.core.values.broker.Cluster by kodoctl's admin port. Its methods repeat a request
-    while brokers fail over, for up to 60 s where they do not say otherwise, and raise ClusterError if the cluster does
-    not answer.
+    """Implementation of kodo_consumer.core.values.broker.Cluster by kodoctl's admin port. Where its methods do not say
+    otherwise, they repeat a request that fails for up to 60 s, because brokers fail over, or for 8 s as long as no
+    broker has ever answered; a try that hangs may take longer. They raise ClusterError if no broker answers.
     """
 
     def __init__(self, connection: Connection) -> None:
         self._admin = HttpAdmin(connection, waits=WaitMonitor(log_wait))
-        self._serving = HttpAdmin(connection, waits=WaitMonitor(log_wait, limit=_SERVING_S))
+        serving = WaitMonitor(log_wait, limit=_SERVING_S)
+        self._serving = HttpAdmin(connection, waits=serving, timeout=_SERVING_S / 2)
         self._looking = HttpAdmin(connection, limit=0.0, timeout=_LOOKING)
-        self._asking = HttpAdmin(connection, limit=0.0, timeout=ASKING)
+        self._asking = HttpAdmin(connection, limit=0.0, timeout=ASKING, at_once=_ASKED_AT_ONCE)
         self._active = ActiveConsumerReader(self._asking)
 
     def close(self) -> None:
@@ -73,9 +77,9 @@ class AdminCluster:
         return frozenset(must(reply, f"reading {topic}"))
 
     def stats(self, topic: str, subscription: str) -> LaneStats | None:
-        """Statistics of a subscription over all partitions, with the earliest message of its backlog. Sends one
-        request, which takes 15 s at most, because the caller asks every few seconds. None: there is no such topic or
-        subscription. Raises ClusterError.
+        """Statistics of a subscription over all partitions that answered, with the time of the earliest message of its
+        backlog. Waits for no fail-over and 2 s at most for each answer, because the caller asks every few seconds.
+        None: there is no such topic, or no partition that answered has the subscription. Raises ClusterError.
         """
         reply = ask_stats(self._looking, TopicName.parse(topic), _PRECISE)
         if reply.missing:
@@ -84,16 +88,16 @@ class AdminCluster:
         return found and replace(found, server_time=reply.server_time, took=reply.took)
 
     def active(self, topic: str, subscription: str) -> dict[str, str] | None:
-        """Returns the name of the active consumer by partition number (as text), "" for none; without partitions that
-        do not answer within 1.2 s. None: no partition that answered has the subscription, or none answered. Repeats no
-        request. Raises ClusterError. See ActiveConsumerReader.read.
+        """Returns the name of the active consumer by partition number (as text), "" for none, without partitions that
+        do not answer soon. None: no partition that answered has the subscription, or none answered. Waits about a
+        second, and for one request more at most. Raises ClusterError. See ActiveConsumerReader.read.
         """
         return self._active.read(topic, subscription)
 
     def unacked_limits(self, topic: str) -> UnackedLimits | None:
-        """Limits of unacknowledged messages in force, wherever they are set. None: this role may not read them, because
-        policies need more than `consume` rights, or there is no such topic; then only statistics show a blocked
-        consumer.
+        """Limits of unacknowledged messages in force, wherever they are set. None: they cannot be read, because this
+        role may not (policies need more than `consume` rights), there is no such topic, or the broker fails; then only
+        statistics show a blocked consumer.
         """
         path = topic_path(TopicName.parse(topic))
         found = [self._admin.call("GET", f"{path}/{name}", query={"applied": "true"}) for name in _UNACKED]
@@ -103,7 +107,7 @@ class AdminCluster:
 
     def subscription_types(self, topic: str) -> frozenset[str]:
         """Types of subscriptions that the topic allows, by its own setting or else by that of its namespace, in lower
-        case, such as `shared`. Empty: all, or this role may not read the setting.
+        case, such as `shared`. Empty: neither is set, or they cannot be read (this role may not, the broker fails).
         """
         name = TopicName.parse(topic)
         for path in (topic_path(name), namespace_path(name.namespace)):
@@ -114,7 +118,7 @@ class AdminCluster:
 
     def used_up_consumers(self, topic: str, subscription: str) -> str:
         """Text for people about the limit that now keeps one more consumer from a partition; "" if there is none, or
-        this role may not read the limits.
+        the limits or the numbers of consumers cannot be read.
         """
         name = TopicName.parse(topic)
         limits = {policy: limit for policy in _CONSUMERS if (limit := self._consumer_limit(name, policy))}
@@ -132,8 +136,8 @@ class AdminCluster:
         return ""
 
     def _consumer_limit(self, topic: TopicName, policy: str) -> int:
-        """Limit `policy` on consumers of the topic; 0: no limit, or this role may not read it. The namespace is asked
-        as well, because of one limit the topic's answer has only the value that is set on the topic itself.
+        """Limit `policy` on consumers of the topic; 0: no limit, or it cannot be read. The namespace is asked as well,
+        because of one limit the topic's answer has only the value that is set on the topic itself.
         """
         of_topic, of_namespace = _CONSUMERS[policy]
         for path in (f"{topic_path(topic)}/{of_topic}", f"{namespace_path(topic.namespace)}/{of_namespace}"):
@@ -143,8 +147,8 @@ class AdminCluster:
         return 0
 
     def delays(self, topic: str) -> DelayedDelivery | None:
-        """Delayed delivery in force for the topic, wherever it is set; None: this role may not read it, or there is no
-        such topic.
+        """Delayed delivery in force for the topic, wherever it is set; None: it cannot be read, because this role may
+        not, there is no such topic, or the broker fails.
         """
         return _delays(self._admin, topic)
 
@@ -155,8 +159,9 @@ class AdminCluster:
         return largest_message(self._admin, topic)
 
     def schema(self, topic: str, version: int) -> Mapping[str, Any] | None:
-        """Avro definition of a schema version; None: there is no such version, or it is not Avro. Waits at most 8 s for
-        the cluster, because messages of other lanes wait meanwhile. Raises ClusterError.
+        """Avro definition of a schema version; None: there is no such version or topic, it is not Avro, or its
+        definition is no JSON object. Repeats a request that fails for 8 s only, and waits 4 s for each answer, because
+        messages of other lanes wait meanwhile. Raises ClusterError.
         """
         reply = self._serving.call("GET", f"{schema_path(TopicName.parse(topic))}/schema/{version}")
         if reply.missing:
@@ -166,31 +171,35 @@ class AdminCluster:
         return definition if isinstance(definition, dict) else None
 
     def latest_schema(self, topic: str) -> int:
-        """Number of the newest schema version of a topic, -1 if it has none. Waits at most 8 s. Raises ClusterError."""
+        """Number of the newest schema version of a topic, -1 if it has none or does not exist. Waits as `schema` does.
+        Raises ClusterError.
+        """
         reply = self._serving.call("GET", f"{schema_path(TopicName.parse(topic))}/schema")
         return -1 if reply.missing else int(must(reply, f"reading the schema of {topic}")["version"])
 
 
 def _delays(admin: HttpAdmin, topic: str) -> DelayedDelivery | None:
-    """Delayed delivery in force for the topic; None: this role may not read it, or there is no such topic."""
+    """Delayed delivery in force for the topic; None: it cannot be read. Raises ClusterError if no broker answers."""
     reply = admin.call("GET", f"{topic_path(TopicName.parse(topic))}/{DELAYED_DELIVERY}", query={"applied": "true"})
     return read_delayed_delivery(reply.data) if reply.ok else None
 
 
 def limits_now(connection: Connection, topic: str) -> tuple[int, DelayedDelivery | None]:
     """Returns (most bytes of a message, delayed delivery in force) of the topic, for a producer that starts now. The
-    bytes are 0 if the topic has no limit of its own or it cannot be read, the delivery is None if it cannot be read;
-    the broker then refuses each message beyond its limits. Sends each request once. (0, None) if the cluster does not
-    answer one of them, which is logged.
+    bytes are 0 if the topic has no limit of its own or it cannot be read, the delivery is None if it cannot be read.
+    Waits for no fail-over. If the cluster does not answer a request, logs that, and asks no further: the delivery, or
+    both, count as unread.
     """
     admin = HttpAdmin(connection, limit=0.0, timeout=_LOOKING)
+    largest, delivery = 0, None
     try:
-        return largest_message(admin, topic) or 0, _delays(admin, topic)
+        largest = largest_message(admin, topic) or 0
+        delivery = _delays(admin, topic)
     except ClusterError as problem:
-        log.info("%s: whether it limits size and delay of its messages is not known: %s", topic, problem)
-        return 0, None
+        log.info("%s: not all limits of its messages are known: %s", topic, problem)
     finally:
         admin.close()
+    return largest, delivery
 
 
 def tenant_uuid(connection: Connection, tenant: str) -> str | None:
@@ -203,8 +212,8 @@ def tenant_uuid(connection: Connection, tenant: str) -> str | None:
 
 def applied_database(connection: Connection, namespace: NamespaceName, topology: str, variable: str) -> str | None:
     """Identity of the database to which the variable of a source led at the last apply of its topology; None if the
-    ledger has no entry of the topology, or none for this variable. Asks once. Raises ClusterError if the ledger cannot
-    be read.
+    namespace's ledger has no entry of the topology, or none for this variable, or there is no such namespace. Asks
+    once. Raises ClusterError if the ledger cannot be read.
     """
     found = _namespace_properties(connection, namespace, f"reading the ledger of {topology}").get(
         f"{LEDGER_PREFIX}{topology}"
@@ -223,9 +232,9 @@ def _namespace_properties(connection: Connection, namespace: NamespaceName, doin
 
 
 def lane_stats(answer: dict[str, Any], subscription: str) -> LaneStats | None:
-    """LaneStats of a subscription from the broker's answer; None if no partition has the subscription. The partitions
-    are added up here, because the broker's own sums mix consumers up. The answer lacks partitions whose owner does not
-    answer (kodoctl.pulsar.admin.omitted_partitions).
+    """LaneStats of a subscription from the broker's answer, without `server_time` and `took`; None if no partition in
+    the answer has the subscription. The partitions are added up here, because the broker's own sums mix consumers up.
+    The answer lacks partitions whose owner does not answer (kodoctl.pulsar.admin.omitted_partitions): `whole` is False.
     """
     parts = list((answer.get("partitions") or {}).values())
     count = max(len(parts), int((answer.get("metadata") or {}).get("partitions") or 0))

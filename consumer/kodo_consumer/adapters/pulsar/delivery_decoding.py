@@ -29,8 +29,8 @@ class ReadResult(NamedTuple):
 
 
 class DeliveryDecoder:
-    """Decoder of one lane. A message that it cannot read becomes a delivery with `broken` set, and delays no other
-    message.
+    """Decoder of the messages of one lane. A message that is encrypted, or of which a part cannot be read, becomes a
+    delivery with `broken` set, and delays no other message.
     """
 
     def __init__(self, request: LaneRequest) -> None:
@@ -38,7 +38,9 @@ class DeliveryDecoder:
         self._copied = partial(_copied_with_schema, request.schemas) if request.schemas else _copy_message
 
     def decode(self, messages: Sequence[Any]) -> ReadResult:
-        """Deliveries of all messages, in their order. No content that a producer chose makes it raise."""
+        """Returns one delivery for each message, in their order, with the number of lost permits. No content that a
+        producer chose makes it raise.
+        """
         copied = self._copied
         try:
             copies = [copied(message) for message in messages]

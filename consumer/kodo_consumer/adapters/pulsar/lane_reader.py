@@ -36,16 +36,17 @@ WAIT_AT_START: Final = 5.0  # seconds that a start waits for partitions that no 
 
 
 class StartupWait:
-    """The time that a worker waits at its start for partitions that no broker serves: `seconds` (5) for all its lanes
-    together, then a `moment` (1 s) for each of them.
+    """Limit on the time for which a lane that is being opened, or one more consumer of it, waits for partitions that no
+    broker serves: `seconds` (5) until one wait of this length was in vain, then a `moment` (1 s) for each wait; never
+    less than a `moment`.
     """
 
     def __init__(self, seconds: float = WAIT_AT_START, moment: float = 1.0) -> None:
         self._left, self._moment = seconds, moment
 
     def wait(self, consumers: Sequence[PartitionConsumer]) -> list[PartitionConsumer]:
-        """Waits until each of `consumers` is open, refused, or kept out by another reader, as long as time is left.
-        Returns the others.
+        """Waits, within the limit, until each of `consumers` is open, refused, or (if its request `shares`) kept out by
+        another reader. Returns the consumers for which it waited in vain.
         """
         began = time.monotonic()
         latest = began + max(self._left, self._moment)
@@ -55,7 +56,7 @@ class StartupWait:
 
 
 class HasReaders(Protocol):
-    """Lane whose readers the native border may be able to watch."""
+    """Lane, or one of its consumers, whose readers the native border may be able to watch."""
 
     @property
     def native_readers(self) -> list[Reader] | None:
@@ -63,10 +64,13 @@ class HasReaders(Protocol):
 
 
 class PulsarLaneReader:
-    """kodo_consumer.core.values.broker.LaneReader over one consumer of each partition. Whatever happens to one
-    partition concerns no other. The constructor waits for the partitions, as `patience` allows; it raises ClusterError
-    (K713) if a broker refuses one, or if the topic's partitions cannot be read. Those that no broker serves yet are
-    opened later.
+    """kodo_consumer.core.values.broker.LaneReader over one consumer of each partition, which are opened and replaced
+    one by one. The owner calls `check_connection` all the time.
+
+    The constructor waits for the partitions, as `patience` allows (None: a StartupWait of its own). It raises
+    ClusterError (K713) if a broker meanwhile refuses one in a way that waiting does not change, or if the topic's
+    partitions cannot be read. A partition that is not open by then is opened later. `on_plan`: called when `reconnect`
+    or `leave` has planned something that `check_connection` carries out.
     """
 
     def __init__(
@@ -93,18 +97,22 @@ class PulsarLaneReader:
 
     @property
     def connected(self) -> bool:
-        """True if the consumer of every partition is connected, and also after `leave` until `join`."""
+        """True if the consumer of every partition is connected, as far as `check_connection` has noticed, and also
+        after `leave` until `join`.
+        """
         return not self.disconnected_topics
 
     @property
     def disconnected_topics(self) -> Sequence[str]:
-        """Texts for people, one for each partition whose consumer is not connected: its topic, followed by the reason
-        if it is known; empty after `leave` until `join`.
+        """Texts for people, one for each partition whose consumer is not connected, as far as `check_connection` has
+        noticed: the partition's name, followed by the reason if it is known. Empty after `leave` until `join`.
         """
         return [] if self._away else [one.shown for one in list(self._consumers.values()) if not one.connected]
 
     def long_connected(self, seconds: float) -> frozenset[str]:
-        """Numbers (as texts) of the partitions whose consumers have been connected for more than so many seconds."""
+        """Numbers (as texts) of the partitions whose consumers have been connected for more than `seconds`, as far as
+        `check_connection` has noticed.
+        """
         since = time.monotonic() - seconds
         consumers = list(self._consumers.items())
         return frozenset(number for number, one in consumers if one.connected_since < since)
@@ -115,15 +123,16 @@ class PulsarLaneReader:
         return {number: now - one.permits.empty_at for number, one in consumers}
 
     def reads(self, partition: str | None) -> bool:
-        """True if messages of a partition can come now. `partition`: its number as a text; None: messages of at least
-        one partition.
+        """True if the consumer of a partition is connected, as far as is noticed; False for an unknown partition.
+        `partition`: its number as a text; None: any partition.
         """
         consumers = list(self._consumers.values()) if partition is None else [self._consumers.get(partition)]
         return any(one is not None and one.connected for one in consumers)
 
     def acknowledge(self, tokens: Sequence[object], tickets: Sequence[int] = ()) -> None:
-        """Gives the tokens to the consumers of their partitions, which acknowledge them soon, or as soon as they are
-        open. `tickets`: one for each token if the request `confirms`, else none. Never raises, never waits.
+        """Gives the tokens to the consumers of their partitions, which acknowledge them soon; a consumer that is not
+        open keeps them until it is, which never happens after `stop`. `tickets`: one for each token if the request
+        `confirms`, else none. Does not wait.
         """
         consumers = self._consumers
         if len(consumers) == 1:
@@ -140,22 +149,22 @@ class PulsarLaneReader:
             consumers[partition].acknowledge(their_tokens, their_tickets)
 
     def resume(self) -> None:
-        """Lets the reading thread deliver again, after `LaneSink.room` was 0."""
+        """Makes the reading thread call `LaneSink.room` again at once, after it was 0; else it happens every 0.5 s."""
         self._go_on.set()
 
     def add_consumers(self) -> None:
-        """Does nothing: one consumer can get no more. MultiConsumerReader opens further ones."""
+        """Does nothing: this reader has one consumer of each partition. MultiConsumerReader opens further ones."""
 
     def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
-        """Plans to leave one partition (its number as a text; None: all) in `wait` seconds and to subscribe again
-        `away` seconds later; `check_connection` carries it out.
+        """Plans to close the consumer of one partition (its number as a text; None: of each) in `wait` seconds and to
+        subscribe again `away` seconds later; `check_connection` carries it out, by PartitionConsumer.renew.
         """
         self._leave.append((time.monotonic() + wait, away, partition))
         self._on_plan()
 
     def leave(self, wait: float) -> None:
-        """Plans to leave all partitions in `wait` seconds; `check_connection` carries it out. If `join` was called
-        before that, the partitions reconnect at that time instead of being left.
+        """Plans to close all consumers in `wait` seconds, and to open none until `join`; `check_connection` carries it
+        out. If the lane was joined again by then, the consumers reconnect at that time instead.
         """
         self._away = True
         self._leave.append((time.monotonic() + wait, _UNTIL_JOINED, None))
@@ -163,7 +172,8 @@ class PulsarLaneReader:
 
     def join(self) -> None:
         """Lets all partitions be read again after `leave`, without waiting for them. A partition that was not left yet
-        is reconnected all the same, so that the broker redelivers its messages, which were given up.
+        is reconnected all the same, at the time that `leave` planned: the worker gave its messages up, so the broker
+        has to redeliver them.
         """
         with self._presence:
             self._away = False
@@ -171,7 +181,9 @@ class PulsarLaneReader:
                 one.join()
 
     def stop(self) -> None:
-        """Ends deliveries; does not wait for the reading thread. Acknowledging goes on until `close`."""
+        """Ends deliveries; does not wait for the reading thread, so a delivery that has begun may still come. Open
+        consumers go on acknowledging until `close`; none is opened or replaced any more.
+        """
         self._stopped.set()
         for one in list(self._consumers.values()):
             one.stop()
@@ -179,8 +191,9 @@ class PulsarLaneReader:
         self._inbox.put(None)
 
     def close(self) -> None:
-        """Sends queued acknowledgements and leaves, within 3 s. A call into the client library may never return: then
-        its thread is left behind, which is logged.
+        """Stops the reader, sends the acknowledgements that are queued at open consumers, and closes them; waits 3 s at
+        most. A consumer that is not closed by then, or a thread that has not ended, is left behind, and an error is
+        logged: a call into the client library may never return.
         """
         self.stop()
         works: dict[str, Callable[[], object]] = {one.topic: one.close for one in list(self._consumers.values())}
@@ -190,17 +203,20 @@ class PulsarLaneReader:
 
     @property
     def native_readers(self) -> list[Reader] | None:
-        """Readers of the native border that may be watched in place of `check_connection`; None while any consumer is
-        not connected or has none, and while something is planned.
+        """Readers of the native border, one for each partition: while the border watches them, `check_connection` may
+        be called less often. None while any consumer is not connected or is read without the border, and while a
+        `reconnect` or `leave` is planned.
         """
         readers = [reader for one in list(self._consumers.values()) if (reader := one.native_reader) is not None]
         return readers if len(readers) == len(self._consumers) and not self._leave else None
 
     def check_connection(self) -> None:
-        """Checks the consumers of all partitions: notifies the sink of lost connections, carries out planned
-        reconnections and leaves, and once a minute begins to look for new partitions on a thread. It has to be called
-        more often than a reconnection takes, because a connection that was lost and made again between two calls is not
-        noticed.
+        """Checks the consumers of all partitions (see PartitionConsumer.check): notifies the sink of lost connections,
+        and replaces consumers whose connection stays lost. Carries out each `reconnect` and `leave` that is due, and
+        once a minute, unless the lane is left or stopped, begins to look for new partitions on a thread.
+
+        Unless the native border watches (`native_readers`), it has to be called more often than a reconnection takes,
+        because a connection that was lost and made again between two calls is not noticed.
         """
         now = time.monotonic()
         for one in list(self._consumers.values()):
@@ -235,10 +251,11 @@ class PulsarLaneReader:
             else:
                 return names
 
-    def _open(self, names: Sequence[str], patience: StartupWait) -> None:
-        """Raises ClusterError where a broker refuses. What none serves yet is opened as soon as one does."""
-        share = max(1, self._request.queue // len(names) - 1)  # one more is on its way to the lane's thread
-        batch = min(self._request.batch, max(1, share)) if len(names) > 1 else self._request.batch
+    def _add(self, names: Sequence[str]) -> list[PartitionConsumer]:
+        """New consumers of these partitions, which are not opened yet."""
+        partitions = len(self._consumers) + len(names)
+        share = max(1, self._request.queue // partitions - 1)  # one more is on its way to the lane's thread
+        batch = min(self._request.batch, share) if partitions > 1 else self._request.batch
         consumers = [
             PartitionConsumer(
                 self._subscriber, replace(self._request, topic=name, queue=share, batch=batch), self._inbox, self._sink
@@ -250,6 +267,11 @@ class PulsarLaneReader:
             if self._away:  # since the look for new partitions began
                 for one in consumers:
                     one.leave()
+        return consumers
+
+    def _open(self, names: Sequence[str], patience: StartupWait) -> None:
+        """Raises ClusterError where a broker refuses. What none serves yet is opened as soon as one does."""
+        consumers = self._add(names)
         for one in consumers:
             one.open()
         late = patience.wait(consumers)
@@ -259,26 +281,31 @@ class PulsarLaneReader:
             for one in consumers:
                 one.stop()
             leave({one.topic: one.close for one in consumers}, _LEAVE_WITHIN)
-            self._consumers = {number: one for number, one in self._consumers.items() if one not in consumers}
             raise self._cannot(refused[0].topic, refused[0].refused)
-        if late and not self._away:
+        if late:
             text = "%s: no broker serves it yet: the others are read meanwhile, and it as soon as one does"
             log.warning(text, ", ".join(one.topic for one in late))
-        if self._stopped.is_set():  # a topic that grew meanwhile
-            leave({one.topic: one.close for one in consumers}, _LEAVE_WITHIN)
 
     def _cannot(self, topic: str, why: str) -> ClusterError:
         return ClusterError(error("K713", "cannot subscribe", f"{self._request.subscription} on {topic}: {why}"))
 
     def _grow(self) -> None:
-        """A topic may get more partitions at any time."""
+        """A topic may get more partitions at any time. One that a broker refuses is tried again, as one that none serves."""
         try:
             known = {one.topic for one in list(self._consumers.values())}
-            if new := [name for name in self._subscriber.partitions(self._request.topic) if name not in known]:
-                log.info("%s: new partitions are read: %s", self._request.topic, ", ".join(new))
-                self._open(new, StartupWait(0.0))
-        except (pulsar.PulsarException, ClusterError) as problem:
+            new = [name for name in self._subscriber.partitions(self._request.topic) if name not in known]
+        except pulsar.PulsarException as problem:
             log.debug("%s: whether there are new partitions is not known: %s", self._request.topic, problem)
+            return
+        if not new:
+            return
+        log.info("%s: new partitions are read: %s", self._request.topic, ", ".join(new))
+        consumers = self._add(new)
+        for one in consumers:
+            one.wait_no_longer()
+            one.open()
+        if self._stopped.is_set():  # by a `stop` that did not see these consumers yet
+            leave({one.topic: one.close for one in consumers}, _LEAVE_WITHIN)
 
     # ---- messages
 
@@ -314,5 +341,7 @@ def readers_of(parts: Sequence[HasReaders]) -> list[Reader] | None:
 
 
 def partition_of(token: Any) -> str:
-    """Number of a message's partition as text. `token`: the token that acknowledges the message."""
+    """Number of a message's partition as a text, "-1" (PLAIN) of a plain topic. `token`: message id of the client
+    library or of the native border.
+    """
     return str(token.partition())

@@ -36,20 +36,22 @@ _ENTRY: Final = 1_000  # messages: the broker sends a batch as a whole, also acr
 
 def may_need_several(request: LaneRequest) -> bool:
     """True for a shared subscription if one consumer might be too few for the look-ahead, or the broker's limit of
-    unacknowledged messages of a consumer is not known. False for any other type: only a shared subscription has the
-    limit, and can be spread over consumers at will.
+    unacknowledged messages of a consumer is not known. False for any other type, whose messages cannot be spread over
+    consumers at will.
     """
     return request.type == "shared" and (not request.limit or request.max_unacked + _ENTRY > request.limit)
 
 
 class MultiConsumerReader:
-    """kodo_consumer.core.values.broker.LaneReader over one consumer at first, which the constructor opens as that of
-    PulsarLaneReader does, and further ones as soon as the open ones hold more than half of the unacknowledged messages
-    that the broker's limit allows them (`delivered`). They share the lane's receiver queue: half of it is the first
-    one's, the others have the rest in equal parts (at least 1 message each).
+    """kodo_consumer.core.values.broker.LaneReader over several consumers, each a PulsarLaneReader, which reads all
+    partitions. The constructor opens the first one, as PulsarLaneReader does. Further ones are opened while the open
+    ones hold more than half of the unacknowledged messages that the broker's limit allows them (`delivered`): it is the
+    limit of each partition, but counts here for all partitions of a consumer together.
 
-    Where the limit is not known the first has the whole queue, and `add_consumers` doubles the number of consumers,
-    which the caller does whenever the statistics say that they are blocked.
+    If the limit is known, the first one has half of the lane's receiver queue; the rest is divided by the largest
+    number of further consumers, at least 1 message for each. If it is not known, the first one has the whole queue, and
+    further ones have small queues besides. The caller calls `add_consumers` whenever the statistics say that all
+    consumers are blocked.
     """
 
     def __init__(
@@ -79,19 +81,21 @@ class MultiConsumerReader:
 
     @property
     def connected(self) -> bool:
-        """True if every consumer of the lane is connected to all partitions, and also after `leave` until `join`."""
+        """True if every open consumer of the lane is connected to all partitions, as far as `check_connection` has
+        noticed, and also after `leave` until `join`.
+        """
         return not self.disconnected_topics
 
     @property
     def disconnected_topics(self) -> Sequence[str]:
-        """Texts for people, one for each partition to which any consumer of the lane is not connected: its topic,
-        followed by the reason if it is known; empty after `leave` until `join`.
+        """Texts for people, each once, about the partitions to which a consumer of the lane is not connected: the
+        partition's name, followed by the reason if it is known. Empty after `leave` until `join`.
         """
         return list(dict.fromkeys(topic for part in self._parts for topic in part.disconnected_topics))
 
     def acknowledge(self, tokens: Sequence[object], tickets: Sequence[int] = ()) -> None:
-        """Gives each token to the consumer that received its message. `tickets`: one for each token if the request
-        `confirms`, else none. Never raises, never waits.
+        """Gives each token to the consumer that received its message, whose `acknowledge` says more. `tickets`: one for
+        each token if the request `confirms`, else none. Does not wait.
         """
         if len(self._parts) == 1:
             self._went(None, tokens)
@@ -109,40 +113,42 @@ class MultiConsumerReader:
             (part or self._parts[0]).acknowledge(their_tokens, their_tickets)
 
     def resume(self) -> None:
-        """Lets all consumers deliver again, after `LaneSink.room` was 0."""
+        """Makes all consumers call `LaneSink.room` again at once, after that was 0; else they do so every 0.5 s."""
         for part in self._parts:
             part.resume()
 
     def add_consumers(self) -> None:
-        """Doubles the number of consumers, up to 64 (or fewer, if the limit is known), because the needed number is
-        unknown. None is opened for 15 s after one could not be. Returns before they are open: a broker may be silent
-        for seconds, and the caller has the statistics of all lanes to read.
+        """Begins to double the number of consumers, up to 64 (or fewer, if the limit is known): the statistics do not
+        say how many are needed. Opens none for 15 s after one could not be opened, between `leave` and `join`, and
+        after `stop`. Returns before they are open: a broker may be silent for seconds, and the caller has the
+        statistics of all lanes to read.
         """
         begin(self._double, "kodo-widen", self._sink.fail)
 
     def long_connected(self, seconds: float) -> frozenset[str]:
-        """Numbers (as texts) of the partitions to which all consumers have been connected for more than so many
-        seconds. All have one name, so the broker's statistics are about all of them.
+        """Numbers (as texts) of the partitions to which all consumers have been connected for more than `seconds`, as
+        far as `check_connection` has noticed. All consumers have one name, so the broker's statistics are about all of
+        them.
         """
         return frozenset[str].intersection(*(part.long_connected(seconds) for part in self._parts))
 
     def seconds_since_empty(self) -> Mapping[str, float]:
-        """Seconds since the client was last empty, by partition (see LaneReader): the longest time of all consumers. A
-        partition that one of the consumers does not list is missing.
+        """Seconds since the client was last empty, by partition (see LaneReader): the longest time of all consumers,
+        infinite if one of them never was. A partition that one of the consumers does not list is missing.
         """
         ago = [part.seconds_since_empty() for part in self._parts]
         return {partition: max(one[partition] for one in ago) for partition in set(ago[0]).intersection(*ago)}
 
     def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
-        """Plans a reconnection of all consumers at the same time, so that for a moment none is there;
-        `check_connection` carries it out. Arguments as for PulsarLaneReader.
+        """Plans a reconnection of all open consumers at nearly the same time; `check_connection` carries it out.
+        Arguments as for PulsarLaneReader.
         """
         for part in self._parts:
             part.reconnect(wait, away, partition)
 
     def leave(self, wait: float) -> None:
-        """Plans to leave with all consumers in `wait` seconds; `check_connection` carries it out. No other consumer is
-        opened until `join`.
+        """Plans to leave with all consumers in `wait` seconds; `check_connection` carries it out. Until `join` no
+        further consumer begins to open; one that is being opened leaves as soon as it is open.
         """
         with self._lock:
             self._away = True
@@ -150,8 +156,8 @@ class MultiConsumerReader:
             part.leave(wait)
 
     def join(self) -> None:
-        """Lets all consumers read again after `leave`, without waiting for them. A consumer that had not left yet
-        reconnects.
+        """Lets all consumers read again after `leave`, without waiting for them. A consumer that has not left yet
+        reconnects at the time that `leave` planned.
         """
         with self._lock:
             self._away = False
@@ -159,14 +165,18 @@ class MultiConsumerReader:
             part.join()
 
     def stop(self) -> None:
-        """Ends deliveries of all consumers; no further one is opened. Acknowledging goes on until `close`."""
+        """Ends deliveries of all consumers, as PulsarLaneReader.stop does. No further consumer is opened; one that is
+        being opened closes as soon as it is open.
+        """
         with self._lock:
             self._stopped = True
         for part in self._parts:
             part.stop()
 
     def close(self) -> None:
-        """Closes the consumers one after the other, each within 3 s: it sends its queued acknowledgements first."""
+        """Closes the consumers one after the other, each as PulsarLaneReader.close does, within 3 s. Does not wait for
+        a consumer that is being opened.
+        """
         self.stop()
         for part in self._parts:
             part.close()
@@ -177,9 +187,8 @@ class MultiConsumerReader:
         return readers_of(self._parts)
 
     def check_connection(self) -> None:
-        """Checks all consumers: notifies the sink of lost connections (as `lost` does), carries out planned
-        reconnections and leaves, and once a minute begins to look for new partitions. It has to be called more often
-        than a reconnection takes, because a connection that was lost and made again between two calls is not noticed.
+        """Checks all consumers, each as PulsarLaneReader.check_connection does, and must be called as often. The sink
+        is notified of a lost connection only as `lost` says.
         """
         for part in self._parts:
             part.check_connection()
@@ -209,9 +218,10 @@ class MultiConsumerReader:
                 self._unacknowledged[of] = max(0, self._unacknowledged[of] - count)
 
     def delivered(self) -> None:
-        """Begins to open one more consumer, without waiting, if the limit is known, and the open ones hold more than
-        half of the messages that they may. Not while one opens, beyond the most that are needed, or for 15 s after one
-        could not be opened.
+        """Begins to open one more consumer, without waiting, if the limit is known, and the open ones together hold
+        more than half of the limit multiplied by their number. Opens none while another one is being opened, between
+        `leave` and `join`, after `stop`, for 15 s after one could not be opened, and if as many as may be needed are
+        open.
         """
         if not self._limit:
             return
@@ -222,9 +232,10 @@ class MultiConsumerReader:
 
     def lost(self, part: PulsarLaneReader | None, partition: str | None) -> None:
         """Records that the consumer of `part` (None: the first one) lost a partition (None: all). While another
-        consumer reads the partition, only the messages of this consumer are no longer counted, and the sink is not
-        notified: the broker redelivers these alone, and the copies are recognised one by one. Otherwise no message of
-        the partition is counted any more, and the sink is notified (`on_disconnect`) that the broker redelivers all.
+        consumer is connected to the partition, only the messages that the consumer of `part` has of it are no longer
+        counted, and the sink is not notified: the broker redelivers only them, and the copies are recognised one by
+        one. Otherwise no message of the partition is counted any more, and the sink is notified (`on_disconnect`) that
+        the broker redelivers all of them.
         """
         with self._lock:
             others_read = len(self._parts) > 1 and any(one.reads(partition) for one in self._parts)

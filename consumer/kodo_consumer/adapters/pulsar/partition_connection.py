@@ -37,7 +37,7 @@ class PartitionConnection:
 
     @property
     def shown(self) -> str:
-        """Text for people: the topic of the partition, followed by a reason after `tell_taken` until the next `make` or
+        """Text for people: the name of the partition, followed by a reason after `tell_taken` until the next `make` or
         `tell`.
         """
         return f"{self._topic}: {_TAKEN}" if self._taken else self._topic
@@ -48,7 +48,9 @@ class PartitionConnection:
         return self._connected_at if self._lost_at is None else float("inf")
 
     def lost_for(self, now: float) -> float:
-        """Seconds for which the connection has been lost; 0 while it is made."""
+        """Seconds for which the connection has been lost at `now` (before the first `make`: since this object was
+        created); 0 while it is made.
+        """
         lost_at = self._lost_at
         return 0.0 if lost_at is None else now - lost_at
 
@@ -58,9 +60,9 @@ class PartitionConnection:
             self._lost_at = now
 
     def make(self, now: float, *, late: bool) -> None:
-        """Marks the connection as made at `now`; `since` does not change if it was made already. `late`: the start of
-        the worker no longer waits for this connection, so the log reports how long it was lost, or how long the first
-        one took since this object was created.
+        """Marks the connection as made at `now`; `since` does not change if it was made already. Ends the note of
+        `tell_taken`. `late`: the start of the worker no longer waits for this connection, so if it was lost the log
+        reports how long (before the first `make`: since this object was created).
         """
         again = " again" if self._connected_at else ""
         if self._lost_at is not None:
@@ -71,8 +73,8 @@ class PartitionConnection:
             self._last_log = "", float("-inf")
 
     def tell_taken(self) -> None:
-        """Notes that another reader has the partition alone. Logs a warning, but only one until the next `make` or
-        `tell`.
+        """Notes that another reader has the partition alone, or that no more consumers are allowed. Logs a warning, but
+        only one until the next `make` or `tell`.
         """
         if not self._taken:
             log.warning("%s: %s; it is read as soon as it is free, everything else meanwhile", self._topic, _TAKEN)
@@ -80,7 +82,7 @@ class PartitionConnection:
 
     def tell(self, problem: str) -> None:
         """Logs the warning that the caller subscribes again because of `problem`; the same text in sequence at most
-        once a minute. Ends the note of `tell_taken`.
+        once a minute, unless a `make` has logged that the connection is there again. Ends the note of `tell_taken`.
         """
         self._taken = False
         now = time.monotonic()
@@ -100,7 +102,7 @@ class ConsumerPermits:
         unreturned: number of permits that the client library never gives back, because it counts an encrypted batch as
             one message.
         waits_since: time since which the reader has waited for a message; None while it does not wait.
-        empty_at: last time at which the client library had no message left to deliver; -inf: never.
+        empty_at: last time at which the reader found that the client library had no message left; -inf: never.
     """
 
     queue: int
@@ -110,8 +112,9 @@ class ConsumerPermits:
     empty_at: float = float("-inf")
 
     def used_up(self, now: float) -> bool:
-        """True if the consumer probably gets no more messages: its reader has waited for at least 0.5 s, and
-        `unreturned` is at least half of `queue`, or at least 1 if the consumer was opened at least 5 s ago.
+        """True if the consumer should be replaced, because it may get few messages or none: its reader has waited for
+        at least 0.5 s, `unreturned` is not 0, and either `unreturned` is at least half of `queue`, or the consumer was
+        opened at least 5 s ago.
         """
         waits_since = self.waits_since
         if not self.unreturned or waits_since is None or now - waits_since < _SILENT:

@@ -76,13 +76,14 @@ class Arrival:
 
 class PartitionConsumer:
     """One consumer of one partition, or of a plain topic (one without partitions). The owner calls `open` once, and
-    `check` all the time: it opens the consumer again if the client library does not reconnect within 7 s. Thread-safe,
+    `check` all the time, which replaces the consumer if the client library does not reconnect within 7 s. Thread-safe,
     but `take` and `look` are for one thread.
 
     Args:
         subscriber: creates consumers of the client library.
         request: what to read; its `topic` is the name of the partition.
-        inbox: gets an Arrival when there is something to read. The thread that reads the inbox passes it to `take`.
+        inbox: gets an Arrival when there is something to read, or an error. The thread that reads the inbox passes it
+            to `take`.
         sink: is notified when the broker will redeliver unacknowledged messages, gets the results of acknowledgements
             if the request `confirms`, and the error of a thread that failed.
 
@@ -127,8 +128,8 @@ class PartitionConsumer:
 
     @property
     def shown(self) -> str:
-        """Text for people: its topic, followed by a reason if it is not open because another reader has the partition
-        alone.
+        """Text for people: the partition's name, followed by a reason if it is not open because another reader has the
+        partition alone, or no more consumers are allowed.
         """
         return self._connection.shown
 
@@ -140,7 +141,8 @@ class PartitionConsumer:
     def open(self) -> None:
         """Begins to subscribe on a new thread; returns at once. The thread tries until it succeeds or `stop` is called,
         and also ends at a refusal that waiting does not change (such as a missing permission), but only if `first_try`
-        is not set yet: `refused` then has the reason as text.
+        is not set yet: `refused` then has the reason as text. An error that is not pulsar.PulsarException ends the
+        thread, too, and goes to the sink (`fail`).
 
         The event `first_try` is set by a success, by such a refusal, by `wait_no_longer`, and if another reader has the
         partition alone and the request allows that (`shares`): then the tries go on.
@@ -148,15 +150,15 @@ class PartitionConsumer:
         self._opening = begin(self._keep_opening, "kodo-subscribe", self._sink.fail)
 
     def wait_no_longer(self) -> None:
-        """Sets `first_try`, so that the start of the worker goes on without this partition: from now on every refusal
-        is logged and tried again. No effect if the consumer is open or `refused` is set.
+        """Sets `first_try`, so that the start of the worker goes on without this partition: from now on a refusal only
+        leads to a log entry and the next try. No effect if the consumer is open or `refused` is set.
         """
         with self._lock:
             self.first_try.set()
 
     def acknowledge(self, tokens: Sequence[object], tickets: Sequence[int] = ()) -> None:
-        """Queues acknowledgements; while no consumer is open they are kept for the next one. `tickets`: one for each
-        token if the request `confirms`, else none. Never waits, never raises.
+        """Queues acknowledgements; while no consumer is open they are kept for the next one, which never comes after
+        `stop`. `tickets`: one for each token if the request `confirms`, else none. Never waits, never raises.
         """
         with self._lock:
             consumer = self._consumer
@@ -167,9 +169,10 @@ class PartitionConsumer:
 
     def check(self, now: float) -> None:
         """Compares the noted state with the connection; does not wait. A new loss is reported to the sink, unless
-        `stop` was called. The consumer is replaced (`renew`) if the loss has lasted for more than 7 s or if its permits
-        are used up. The caller must call it more often than a reconnection takes, or a short loss is not noticed.
-        `now`: time.monotonic().
+        `stop` was called. The consumer is replaced (`renew`) if the loss was noted more than 7 s ago or if its permits
+        are used up. Does nothing while no consumer is open, or while another thread delivers messages or reports a
+        loss. The caller must call it more often than a reconnection takes, or a short loss is not noticed. `now`:
+        time.monotonic().
         """
         consumer = self._consumer
         if consumer is None or not self._telling.acquire(blocking=False):
@@ -190,21 +193,23 @@ class PartitionConsumer:
             self.renew(f"no connection for {_GIVE_UP:.0f} s")
 
     def renew(self, problem: str, away: float = 0.0) -> None:
-        """Closes the consumer and, after `away` seconds, subscribes again, as often as it takes, on a thread; returns
-        at once. The sink is notified that the broker will redeliver every unacknowledged message. While no consumer is
-        open, only the sink is notified. No effect after `stop`: an open consumer stays, so that acknowledging goes on.
-        `problem`: reason for the log; "": nothing is logged.
+        """Closes the consumer, notifies the sink that the broker will redeliver every unacknowledged message, waits
+        `away` seconds, and tries to subscribe until it succeeds (not before `join`, if it was left) or `stop` is
+        called: all on a thread; returns at once. While no consumer is open, only the sink is notified, by this call. No
+        effect after `stop`: an open consumer stays, so that acknowledging goes on. `problem`: reason for the log; "":
+        nothing is logged.
         """
-        if self._stopped.is_set():
-            return
         with self._lock:
+            if self._stopped.is_set():
+                return
             old = self._take_consumer()
             self.permits.waits_since = None
             self._connection.lose(time.monotonic())
-        if old is not None and not self._stopped.is_set():
+            if old is not None:  # within the lock, so that `close` joins this thread
+                self._opening = begin(partial(self._replace, old, away), "kodo-subscribe", self._sink.fail)
+        if old is not None:
             if problem:
                 self._connection.tell(problem)
-            self._opening = begin(partial(self._replace, old, away), "kodo-subscribe", self._sink.fail)
         elif not self._stopped.is_set():  # it was left before, and nothing came since
             with self._telling:
                 if self._consumer is None:
@@ -213,8 +218,8 @@ class PartitionConsumer:
             self.renew(problem, away)
 
     def leave(self) -> None:
-        """Closes the consumer (an open one stays after `stop`) and opens none until `join`; returns at once. The sink
-        is notified that the broker will redeliver every unacknowledged message.
+        """Closes the consumer and opens none until `join`; returns at once. The sink is notified that the broker will
+        redeliver every unacknowledged message. After `stop` an open consumer stays, and the sink is not notified.
         """
         self._connection.wanted.clear()
         log.info("%s: its lane is paused: left until that ends", self.topic)
@@ -225,9 +230,10 @@ class PartitionConsumer:
         self._connection.wanted.set()
 
     def take(self, arrival: Arrival, deliver: Callable[[list[Delivery]], object]) -> None:
-        """Handles an arrival: reads the messages that are ready, calls `deliver` with their deliveries, and requests
-        the next message. If it has read 32 or more, it puts another Arrival into the inbox instead. Replaces the
-        consumer (`renew`) if the arrival has a problem or the read raises pulsar.PulsarException.
+        """Handles an arrival: reads messages that are ready, perhaps not all of them, calls `deliver` with their
+        deliveries if there are any, and requests the next message. If it has read 32 or more, it puts another Arrival
+        into the inbox instead. Replaces the consumer (`renew`) if the arrival has a problem or the read raises
+        pulsar.PulsarException.
 
         An arrival at a replaced consumer is dropped, and so are messages if the connection is lost meanwhile: the
         broker redelivers them to any worker.
@@ -253,9 +259,10 @@ class PartitionConsumer:
             self._listen(consumer)
 
     def look(self, deliver: Callable[[list[Delivery]], object]) -> None:
-        """Delivers silent arrivals: messages that stay in the client library's queue because it missed a callback
+        """Looks for a silent arrival, a message that stays in the client library's queue because the library missed the
+        callback, and delivers it, where order matters only in the next call
         (kodo_consumer.adapters.pulsar.silent_arrivals). Does nothing until the consumer has waited for a callback for
-        0.5 s. Errors of the client library are only logged.
+        0.5 s. Errors of the client library are only logged (as debug).
         """
         consumer, since = self._consumer, self.permits.waits_since
         if consumer is None or since is None or time.monotonic() - since < LOOK_EVERY:
@@ -275,11 +282,15 @@ class PartitionConsumer:
                 deliver(found.deliveries)
 
     def stop(self) -> None:
-        """Ends attempts to open the consumer; an open one stays, so that acknowledging goes on."""
-        self._stopped.set()
+        """Ends attempts to open the consumer, and reports no more losses; an open consumer stays, so that acknowledging
+        goes on, and is not replaced.
+        """
+        with self._lock:
+            self._stopped.set()
 
     def close(self) -> None:
-        """Closes the consumer, which sends its queued acknowledgements. Waits for a consumer that is being opened,
+        """Closes the consumer, which sends its queued acknowledgements; acknowledgements that are kept for a next
+        consumer are dropped. Waits as long as the client library takes, also for a consumer that is being opened,
         because the process must not end meanwhile.
         """
         self._stopped.set()

@@ -69,7 +69,8 @@ class Producers:
         before: called on the sending thread before it sends anything, such as to close an earlier client that hangs. If
             it is given, each producer first sends one message, and its further messages once that one is stored
             (kodo_consumer.adapters.pulsar.send_breakers).
-        results: results of sends by the native border (the C++ module); None: sends go without it.
+        results: results of sends by the native border (the C++ module), which the owner passes on (`wait`, `take`), or
+            no receipts come; None: sends go without the border.
     """
 
     def __init__(
@@ -99,9 +100,10 @@ class Producers:
         self._thread = begin(partial(self._work, before), "kodo-publish", on_broken, over=lambda: self._over)
 
     def open(self, topic: str) -> None:
-        """Opens the producer of the first partition of a topic, and waits for it, so that a topic that cannot be sent
-        to is noticed before anything is sent; the thread that sends opens the others. Raises pulsar.PulsarException,
-        ClusterError.
+        """Opens the producer of the first partition of a topic, for messages with neither schema version nor due time,
+        and waits for it, so that a topic that cannot be sent to is noticed before anything is sent; the thread that
+        sends then opens those of the other partitions. To be called before the first `send`. Raises
+        pulsar.PulsarException, ClusterError.
         """
         factory = self._factory
         partitions = factory.partitions(topic)
@@ -112,16 +114,17 @@ class Producers:
         self._some.set()
 
     def send(self, messages: Sequence[tuple[int, Outgoing]]) -> None:
-        """Queues messages with their tickets for the publishing thread, which opens the producers that are missing.
-        Thread-safe, never waits, never raises.
+        """Queues messages with their tickets for the thread that sends, which opens the producers that are missing.
+        Thread-safe, never waits, never raises. After `close` or `abandon` the messages get no receipt.
         """
         self._queue.extend(messages)
         if not self._some.is_set():
             self._some.set()
 
     def close(self) -> None:
-        """Sends the queued messages, waits 5 s at most for receipts, and closes the client, within 5 s more. Messages
-        without a receipt by then are given up and get none.
+        """Tries to send the queued messages, waits 5 s at most in all until they have receipts, and closes the client,
+        within 5 s more. Messages without a receipt by then are given up and get none. Does not wait for messages that
+        are kept back because their producer stores nothing.
         """
         latest = time.monotonic() + _LEAVE_WITHIN
         self._over = True
@@ -133,8 +136,8 @@ class Producers:
 
     def abandon(self) -> None:
         """Closes the client, within about 5 s, without waiting for receipts. Messages that are queued or have no
-        receipt are dropped here and in the client, and get no receipt: only a caller that keeps them can send them
-        again.
+        receipt are dropped here and in the client: only a caller that keeps them can send them again. A few receipts
+        may still come until the client is closed; the other messages get none.
         """
         self._over = self._is_dropped = True
         self._queue.clear()
@@ -322,6 +325,14 @@ class Producers:
             self._idle.set()
 
     def _answer(self, ticket: int, receipt: Receipt) -> None:
+        """Passes a receipt on. A refusal of a message that the client has had before leaves open whether the earlier
+        try stored it, unless it is too large for any.
+        """
+        match receipt:
+            case Rejected(reason) if not reason.startswith(TOO_BIG) and (
+                self._pending.was_sent(ticket) or ticket in self._queue.resent
+            ):
+                receipt = Unconfirmed(reason)
         self._pending.forget(ticket)
         self._queue.forget([ticket])
         self._on_receipts([(ticket, receipt)])
@@ -372,9 +383,9 @@ def _soonest(*times: float | None) -> float | None:
 
 class SendQueue:
     """Queue of messages for a publisher's thread. Messages that are sent again, or again with compression, leave it
-    before new ones. `take` is for one thread, the rest for any. `resent`: number of times that a message was queued
-    again as it was, by ticket; `compressed`: compression algorithm by ticket, of messages that were too large as they
-    were. `forget` removes their entries.
+    before new ones. `take` is for one thread, the rest for any. `resent`: number of times that a message was queued by
+    `again`, by ticket; `compressed`: compression algorithm by ticket, of messages that were queued by `compress`. Their
+    entries stay until `forget` removes them.
     """
 
     def __init__(self) -> None:
@@ -421,6 +432,6 @@ class SendQueue:
                 self.compressed.pop(ticket, None)
 
     def clear(self) -> None:
-        """Drops all queued messages: nobody sends any of them."""
+        """Drops all queued messages, so that nobody sends them; `resent` and `compressed` stay as they are."""
         self._waiting.clear()
         self._again.clear()

@@ -39,7 +39,8 @@ class _Sent(NamedTuple):
 
 class PendingSends:
     """Messages without a receipt, with a circuit breaker for each producer. An instance is true while the client
-    library has a message. A ticket is the number by which the sender identifies a message.
+    library has a message; messages that wait here do not count. A ticket is the number by which the sender identifies a
+    message.
 
     Args:
         producers: open producers by key.
@@ -48,7 +49,7 @@ class PendingSends:
         answer: gets the ticket and the receipt of a message.
         wake: makes the sending thread call `look`.
         opens: returns True while the producer of a key is being opened.
-        ordered: topics that keep the order of each key.
+        ordered: topics (names without `-partition-…`) that keep the order of each key.
         cautious: every breaker is open from the beginning.
 
     Only the sending thread calls the methods, except `stored`, `lost` and `forget`, which threads of the library may
@@ -83,8 +84,8 @@ class PendingSends:
 
     @property
     def next_look(self) -> float | None:
-        """Seconds until the sending thread should call `look` again; None if no message is without a receipt and no
-        breaker is open.
+        """Seconds until the sending thread should call `look` again; None if the client library has no message and no
+        breaker is open: then only `wake` asks for a call.
         """
         return _LOOK_EVERY if self or any(one.is_open for one in self._breakers.values()) else None
 
@@ -109,7 +110,9 @@ class PendingSends:
         self._sent[key][ticket] = _Sent(message, key, since, time.monotonic(), tries)
 
     def is_calm(self, key: Key) -> bool:
-        """True if any new message may be sent by this producer now, without `admits`."""
+        """True if any new message may be sent by this producer now, without `admits`. Also false while a message of any
+        producer is on its way to be sent again.
+        """
         breaker = self._breakers.get(key)
         return not self._again and (not self._cautious if breaker is None else not breaker.is_open)
 
@@ -120,8 +123,8 @@ class PendingSends:
             sent[ticket] = tuple.__new__(_Sent, (message, key, now, now, 0))  # half the time of a call by names
 
     def forget(self, ticket: int) -> Outgoing | None:
-        """Removes a message from the pending ones, because its receipt came or it is sent in another way. Returns the
-        message, or None if it was not pending.
+        """Removes a message from those that the client library has, because its receipt came or it is sent in another
+        way. Returns the message, or None if the library did not have it; a message that waits here is not removed.
         """
         sent = self._take(ticket)
         if self._again:
@@ -129,7 +132,7 @@ class PendingSends:
         return sent and sent.message
 
     def stored(self, tickets: Sequence[int], key: Key) -> None:
-        """Removes messages that are stored. If that may close a breaker, the next `look` does it."""
+        """Removes messages that the producer `key` stored. If this may close its breaker, the next `look` does so."""
         sent = self._sent[key]
         for ticket in tickets:
             sent.pop(ticket, None)
@@ -143,8 +146,9 @@ class PendingSends:
 
     def lost(self, ticket: int, reason: str) -> None:
         """Takes a message back that the client library gave up: the next `look` lets it wait here if the breaker is
-        open and the message's time (about 60 s) is not over, else answers it as unconfirmed. A message that this object
-        does not know is answered so by this call, on the calling thread.
+        open and the message's time (about 60 s after it was to be sent first) is not over, else answers it as
+        unconfirmed. A message that the library did not have, as far as this object knows, is answered so by this call,
+        on the calling thread.
         """
         sent = next((of_one[ticket] for of_one in list(self._sent.values()) if ticket in of_one), None)
         if sent is None:
@@ -154,10 +158,16 @@ class PendingSends:
             self._take(ticket)
             self._wake()
 
+    def was_sent(self, ticket: int) -> bool:
+        """True if the client library had a message before its present try, which began or waits for its producer."""
+        present = (of_one.get(ticket) for of_one in list(self._sent.values()))
+        tries = max((sent.tries for sent in present if sent is not None), default=0)
+        return tries > 0 or self._again.get(ticket, (0.0, 0))[1] > 0
+
     def takes_back(self, ticket: int, message: Outgoing, key: Key, reason: str) -> bool:
         """Takes a message back whose producer could not be opened, if the breaker of `key` is open: it waits here, or
-        is answered as unconfirmed if its time (about 60 s) is over. Returns False if the breaker is not open; the
-        caller then answers it.
+        is answered as unconfirmed if its time (about 60 s, as for `lost`) is over. Returns False if the breaker is not
+        open; the caller then answers it.
         """
         breaker = self._breakers.get(key)
         if breaker is None or not breaker.is_open:
@@ -174,10 +184,10 @@ class PendingSends:
 
     def look(self) -> None:
         """Decides about `lost` messages, and sends all waiting messages of a producer that stored one; while earlier
-        messages have not come back from the library, it only lets the next trial go at once. Then, every 0.05 s at
-        most: opens the breaker and closes the producer where nothing is stored (see SendBreaker.look), sends the
-        messages that may try, and answers as unconfirmed those that still wait here 60 s (SEND_TIMEOUT) after they were
-        to be sent first.
+        messages of this producer have not come back from the library, it only lets the next trial go at once. Then,
+        every 0.05 s at most: opens the breaker and closes the producer where nothing is stored (see SendBreaker.look,
+        and if a trial has no receipt for 60 s), sends the next trial of each open breaker if it is due, and answers as
+        unconfirmed the messages that still wait here 60 s (SEND_TIMEOUT) after they were to be sent first.
         """
         while self._lost:  # first, for they may go on with the others
             self._came_back(*self._lost.popleft())

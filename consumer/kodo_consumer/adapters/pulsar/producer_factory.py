@@ -22,18 +22,18 @@ _BATCHING: Final = {True: pulsar.BatchingType.KeyBased, False: pulsar.BatchingTy
 @dataclass(frozen=True, kw_only=True)
 class ProducerOptions:
     """Options of producers by topic (names without `-partition-…`). `by_key`: topics whose batches have messages of one
-    key each.
-    `ordered`: topics that keep the order of each key, whatever happens to their brokers. `outlets`: the topics that
-    have schemas; None: no topic has one.
+    key each. `ordered`: topics that keep the order of each key, whatever happens to their brokers. `outlets`: the
+    topics whose producers have schemas; None: no topic has one.
 
     `largest`: size limit in bytes by topic. If a message or a whole batch is larger, the broker cuts the connection,
-    and the client sends it again, for ever and with everything else behind it: so such topics get no batches.
+    and the client sends it again, for ever and with everything else behind it: so such topics get no batches, and a
+    larger message is rejected, unless it may be compressed and is small enough then (kodoctl.protocol.compression).
 
     `compression`: algorithm by topic, as the file declares. A topic that is not in it has none.
 
     `moves`: the messages are a worker's reroutes. They stay in this cluster if a topic is replicated, because the
     workers of each cluster handle and reroute every message by themselves. And a message that is too large goes
-    compressed (kodoctl.protocol.compression).
+    compressed, if that makes it small enough, and may overtake others.
     """
 
     by_key: Collection[str] = ()
@@ -67,8 +67,8 @@ class ProducerFactory:
         self._client = client
 
     def partitions(self, topic: str) -> Sequence[str]:
-        """Names of the partitions of a topic, as the broker answers now: the topic itself if it is not partitioned or
-        is a partition. Blocks until the answer. Raises pulsar.PulsarException.
+        """Names of the partitions of a topic; the topic itself if it is not partitioned or is a partition. Blocks until
+        the broker answers, which is not asked about a partition. Raises pulsar.PulsarException.
         """
         if whole_topic(topic) != topic:
             return [topic]
@@ -76,15 +76,17 @@ class ProducerFactory:
         return found
 
     def key(self, partition: str, version: str, *, delayed: bool = False) -> Key:
-        """Key of the producer for a message, by its schema version and by whether it has a due time (`delayed`). A
-        topic in `largest` has one producer for both.
+        """Key of the producer for a message, by its schema version ("": none) and by whether it has a due time
+        (`delayed`). A topic in `largest` has one producer for messages with and without a due time.
         """
         outlets = self.options.outlets
         delayed = delayed and whole_topic(partition) not in self.options.largest
         return Key(partition, None if outlets is None else outlets.version(partition, version), delayed)
 
     def create(self, key: Key) -> Any:
-        """Opens a producer, which blocks until the broker answers. Raises pulsar.PulsarException, ClusterError."""
+        """Opens a producer, which blocks until the broker answers, and for a new schema version the admin API. Raises
+        pulsar.PulsarException; ClusterError if the schema version cannot be read.
+        """
         options, whole = self.options, whole_topic(key.topic)
         schema = options.outlets.schema(key) if options.outlets else None
         algorithm = key.compression or options.declared(whole)
@@ -103,7 +105,7 @@ class ProducerFactory:
         )
 
     def close(self) -> None:
-        """Closes the client with all its producers, within about 5 s, and never raises: see close_client. Sends without
-        a receipt are given up.
+        """Closes the client with all its producers, or leaves it open after about 5 s; never raises (see close_client).
+        Sends without a receipt are given up.
         """
         close_client(self._client, "a publisher")

@@ -31,12 +31,12 @@ K = TypeVar("K")
 
 
 class OpeningTimeoutError(Exception):
-    """The client library did not answer in time."""
+    """An opening did not end in time: not raised, but the `problem` of an Opened."""
 
 
 class Opened(NamedTuple, Generic[K]):
-    """Result of an opening: a producer (or a list of partitions), or the error, and the messages that waited for it,
-    each with its ticket, in order.
+    """Result of an opening: a producer (or a list of partitions; None if there is a `problem`), or the error, and the
+    messages that waited for it, each with its ticket, in order.
     """
 
     key: K
@@ -62,8 +62,9 @@ class _Opening:
 class Openings(Generic[K]):
     """Openings of producers (or requests for partitions) by key, each on a thread of its own, 64 at once at most;
     others wait for their turn. `key in openings` is true until `ended` returns the result. One thread calls the
-    methods; any thread may call `forget`. `create`: opens the producer of a key. `wake`: called on any thread when
-    `ended` has a new result.
+    methods; any thread may call `forget`. `create`: opens the producer of a key. `wake`: called on any thread when an
+    opening has succeeded or failed; nothing is called when one is to be given up (`next_end`). `on_broken`: called with
+    an error that `wake` raises.
     """
 
     def __init__(self, create: Callable[[K], Any], wake: Callable[[], object], on_broken: Broke) -> None:
@@ -78,7 +79,7 @@ class Openings(Generic[K]):
 
     @property
     def any_rest(self) -> bool:
-        """True if some producer could not be opened at its last opening."""
+        """True if the last opening of some producer failed or was given up, however long ago."""
         return bool(self._not_before)
 
     def rests(self, key: K, now: float) -> bool:
@@ -99,28 +100,35 @@ class Openings(Generic[K]):
 
     @property
     def next_end(self) -> float | None:
-        """Seconds until the next opening is given up; None while no opening is in progress."""
+        """Seconds until the next opening is to be given up, 0 if it should be already; None if no awaited opening has
+        begun.
+        """
         ends = [one.since + one.within for one in self._awaited.values() if one.since is not None]
         return max(0.0, min(ends) - time.monotonic()) if ends else None
 
     def add(self, key: K, ticket: int, message: Outgoing, old: Any = None, within: float | None = None) -> None:
-        """Lets a message wait for a producer, and begins the opening unless it is in progress; does not wait. `old`:
-        producer that the thread of the opening closes first. `within`: seconds from the start of that thread until the
-        opening is given up; None: 20 (OPEN_WITHIN). Both are ignored if the opening is in progress.
+        """Lets a message wait for a producer, and begins the opening, or queues it while 64 others run, unless the key
+        has one already; does not wait. `old`: producer that the thread of the opening closes first. `within`: seconds
+        from the start of that thread until the opening is given up; None: 20 (OPEN_WITHIN). Both are ignored if the key
+        has an opening already.
         """
         self.open(key, old, within)
         self._awaited[key].messages.append((ticket, message))
 
     def open(self, key: K, old: Any = None, within: float | None = None) -> None:
-        """Begins the opening of a producer without a message, unless it is in progress. Does not wait. See `add`."""
+        """Does the same as `add`, without a message."""
         if key not in self._awaited:
             self._awaited[key] = _Opening(old, OPEN_WITHIN if within is None else within)
             self._begin()
 
     def ended(self) -> list[Opened[K]]:
         """Returns the openings that succeeded, failed or were given up since the last call, each with the messages that
-        waited for it; does not wait. A success after the opening was given up is returned too; a later failure is not.
-        A producer whose opening failed or was given up rests for 5 s. Begins openings that wait for their turn.
+        waited for it; does not wait. A producer whose opening failed or was given up rests for 5 s. Begins openings
+        that wait for their turn.
+
+        A failure after the opening was given up is not returned. A success after that is returned, with the messages of
+        the opening that the key has now, which is over then: if it succeeds as well, its producer is returned later,
+        without messages.
         """
         found: list[Opened[K]] = []
         while self._results:
@@ -147,7 +155,7 @@ class Openings(Generic[K]):
         return found
 
     def forget(self) -> None:
-        """Drops all messages that wait for a producer, without a receipt. The openings go on."""
+        """Drops all messages that wait for a producer, without a receipt; the openings go on, without messages."""
         for opening in list(self._awaited.values()):
             opening.messages.clear()
 

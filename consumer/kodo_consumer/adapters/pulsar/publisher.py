@@ -30,10 +30,11 @@ _WAIT: Final = 0.5  # seconds that the native border waits for receipts in one c
 
 class PulsarPublisher:
     """kodo_consumer.core.values.broker.Publisher over one client at a time. `connect` makes a client; `on_receipts`
-    gets bundles of receipts, on a thread of their own. The constructor opens one producer of each of `topics`, and
-    raises ClusterError where it cannot; only a topic whose backlog quota is used up is logged, and opened by its first
-    message. `on_broken`: called with the error of a thread that ends too early. `border`: native border; None: sends go
-    by the client's own binding.
+    gets bundles of receipts, on a thread of their own. The constructor opens the producer of the first partition of
+    each of `topics`, and raises ClusterError where it cannot (the client is closed then); only a topic whose backlog
+    quota is used up is logged, and opened by its first message. Producers of the other partitions are opened
+    afterwards, without waiting. `on_broken`: called with the error of a thread that ends too early. `border`: native
+    border; None: sends go by the client's own binding.
     """
 
     def __init__(
@@ -52,7 +53,8 @@ class PulsarPublisher:
         self._some = threading.Event()
         self._over = False
         self._results = NativeResults(border) if border is not None else None
-        self._producers = self._new_producers()
+        self._changing = threading.Lock()  # around sending by the producers, and replacing them
+        self._producers = self._new_producers(self._new_factory())
         try:
             for topic in topics:
                 self._open(topic)
@@ -75,28 +77,33 @@ class PulsarPublisher:
         """Queues messages; each ticket gets its receipt by `on_receipts`, unless `renew` or `close` comes first. Never
         waits, never raises.
         """
-        self._producers.send(messages)
+        with self._changing:
+            self._producers.send(messages)
 
     def renew(self) -> None:
-        """Starts afresh with a new client; returns at once. Messages that have no receipt yet are dropped and get none:
-        the caller publishes them again. The new client sends nothing until the old one is closed, because the old one
-        might send it as well, or for about 5 s if that does not close. The new client then sends one message to each
-        partition, and others when that one is stored, because the fault may be the broker's. Raises ClusterError if
-        `connect` does.
+        """Starts afresh with a new client; returns at once. Messages that have no receipt yet are dropped: the caller
+        publishes them again, with new tickets, because receipts of the old ones may still come until the old client is
+        closed. The new client sends nothing until the old one is closed, because the old one might send it as well, or
+        for about 5 s if that does not close. Each producer then sends one message, and others when that one is stored,
+        because the fault may be the broker's. Raises ClusterError if `connect` does, and changes nothing then.
         """
-        self._producers = self._new_producers(before=self._producers.abandon)
+        factory = self._new_factory()
+        with self._changing:
+            self._producers = self._new_producers(factory, before=self._producers.abandon)
 
     def close(self) -> None:
-        """Sends the queued messages, waits 5 s at most for receipts, closes the client, within 5 s more, and ends both
-        threads. Messages without a receipt by then get none.
+        """Tries to send the queued messages, waits 5 s at most for receipts, closes the client, within 5 s more, and
+        ends both threads (see Producers.close). Messages without a receipt by then get none.
         """
         self._producers.close()
         self._over = True
         self._wake()
         self._thread.join()
 
-    def _new_producers(self, before: Callable[[], None] | None = None) -> Producers:
-        factory = ProducerFactory(self._connect(), self._options)
+    def _new_factory(self) -> ProducerFactory:
+        return ProducerFactory(self._connect(), self._options)
+
+    def _new_producers(self, factory: ProducerFactory, before: Callable[[], None] | None = None) -> Producers:
         return Producers(factory, self._take_receipts, self._on_broken, before, self._results)
 
     def _take_receipts(self, receipts: Sequence[tuple[int, Receipt]]) -> None:

@@ -67,8 +67,8 @@ class PulsarBroker:
         compression: compression algorithm by topic, where declared.
         native: False switches the native border (the C++ module) off.
 
-    The client library's own log is read for facts that only it contains, and is not written anywhere: all other facts
-    are in receipts, disconnections and errors.
+    The client library's own log, unless the application has directed it elsewhere, is read for facts that only it
+    contains, and is not shown: all other facts are in receipts, disconnections and errors.
     """
 
     def __init__(
@@ -111,9 +111,9 @@ class PulsarBroker:
 
     def open(self, request: LaneRequest, sink: LaneSink) -> PulsarLaneReader | MultiConsumerReader:
         """Reads a topic, by several consumers where the limit of unacknowledged messages may need them; returns its
-        reader. Waits for partitions that no broker serves: 5 s for all lanes together, then 1 s for each lane; they are
-        opened later. Raises ClusterError where the broker refuses, if nobody answers which partitions the topic has,
-        or if acknowledgements are to be confirmed and cannot be.
+        reader. Waits 5 s at most for partitions that no broker serves, and 1 s at most after a lane has waited for 5 s
+        in vain; they are opened later. Raises ClusterError where the broker refuses in a way that waiting does not
+        change, if the topic's partitions cannot be read, or if acknowledgements are to be confirmed and cannot be.
         """
         _warn_of_other_log()
         if request.confirms:
@@ -135,11 +135,11 @@ class PulsarBroker:
         *,
         moves: bool = False,
     ) -> PulsarPublisher:
-        """Returns a publisher with a client of its own; the caller closes the publisher. `topics`: one producer of each
-        is opened before this returns, unless the topic's backlog quota is used up; the first message opens all others.
-        `largest`: size limits in bytes by topic, in place of this broker's own for these topics; `moves`: messages are
-        a worker's reroutes, stay in this cluster, and go compressed if they are too large. While brokers fail over the
-        opening is tried again, for 60 s at most. Raises ClusterError.
+        """Returns a publisher with a client of its own; the caller closes the publisher. `topics`: the producer of the
+        first partition of each is opened before this returns, unless the topic's backlog quota is used up; see
+        PulsarPublisher for the others. `largest`: size limits in bytes by topic, in place of this broker's own for
+        these topics; `moves`: messages are a worker's reroutes, stay in this cluster, and go compressed if they are too
+        large. While brokers fail over the opening is tried again, once at least, for about 60 s. Raises ClusterError.
         """
         options = replace(self._options, largest={**self._options.largest, **(largest or {})}, moves=moves)
         self._begin_to_watch()
@@ -160,7 +160,7 @@ class PulsarBroker:
 
     def partitions(self, topic: str) -> Sequence[str]:
         """Full names of the topic's partitions in order; of a topic without partitions, the topic's name alone. Blocks
-        until the broker answers. Raises ClusterError.
+        until the broker answers. Raises ClusterError (K714).
         """
         try:
             return self._subscriber.partitions(topic)
@@ -168,8 +168,8 @@ class PulsarBroker:
             raise cannot_publish(topic, problem) from None
 
     def close(self) -> None:
-        """Closes the client that the lanes share, and ends the thread that watches connections. The caller has closed
-        lanes and publishers before.
+        """Ends the thread that watches connections, and closes the client that the lanes share; waits some seconds at
+        most for each. The caller has closed lanes and publishers before.
         """
         self._over.set()
         self._wake_watcher()

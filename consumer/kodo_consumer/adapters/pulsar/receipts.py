@@ -30,7 +30,9 @@ _NEVER_RAISED: Final = {getattr(pulsar, result.name): reason for result, reason 
 
 
 class ReceiptPosition(NamedTuple):
-    """Position of a stored message. `topic`: name of its partition, because the client's position, `token`, lacks it."""
+    """Position of a stored message. `topic`: name of its partition, or of the plain topic, because the client's
+    position, `token`, lacks the partition.
+    """
 
     topic: str
     token: Any
@@ -42,8 +44,9 @@ class ReceiptPosition(NamedTuple):
 
 
 def failure_receipt(problem: Exception) -> Receipt:
-    """Receipt of a message whose send, or whose producer, failed with an exception: Unconfirmed if a later try may
-    store it, else Rejected.
+    """Receipt of a message whose send, or whose producer, failed with an exception. Rejected if the exception is of a
+    kind that `NEVER` names, or if it is neither pulsar.PulsarException, ClusterError nor OpeningTimeoutError (the
+    client cannot build the message); else Unconfirmed, because a later try may store the message.
     """
     match problem:
         case pulsar.PulsarException():

@@ -41,7 +41,9 @@ def producer_refusal(problem: Exception) -> str:
 
 
 def cannot_publish(topic: str, problem: Exception) -> ClusterError:
-    """Error K714 for a producer that cannot be opened: the cause, and advice. The caller raises it."""
+    """Error K714 for a topic whose partitions cannot be read or whose producer cannot be opened: the cause, with advice
+    where the kind of the error is known. The caller raises it.
+    """
     missing = isinstance(problem, pulsar.TopicNotFound)
     why = (
         f"no such topic: {topic}; `kodoctl apply FILE` creates it"

@@ -12,7 +12,7 @@ from pulsar.schema import Schema
 
 from kodoctl.topology.names import whole_topic
 
-_MOST_VERSIONS: Final = 100  # that have producers at a time
+_MOST_VERSIONS: Final = 100  # that get producers, of all topics together; none is forgotten
 
 
 class Key(NamedTuple):
@@ -21,11 +21,12 @@ class Key(NamedTuple):
     Args:
         topic: name of a partition, or of a topic without partitions.
         version: schema version of the messages, such as `L1:3`; "": the declared schema; None: no schema.
-        delayed: the messages have a due time and are sent one by one, because a batch that waits for more messages
-            would be sent after higher sequence numbers, and a broker that deduplicates would drop it.
+        delayed: the messages have a due time. The client library sends them one by one and at once: a batch of other
+            messages that waits in the same producer would come after higher sequence numbers, and a broker that
+            deduplicates would drop it. False also with a due time if the topic's producers make no batches.
         again: for messages that are sent again because the broker took them for duplicates; the first producer goes on.
-        compression: algorithm of messages that are sent alone, because they are too large as their topic declares; "":
-            as it declares.
+        compression: algorithm of messages that are sent alone, because they are too large with the compression that
+            the topic declares; "": the declared one, or none.
     """
 
     topic: str
@@ -51,10 +52,10 @@ class PassThrough(Schema):  # type: ignore[misc]  # the client library has no ty
 
 
 class SchemaTopics:
-    """Topics whose producers have a schema, by names without `-partition-…`. `versioned`: topics whose messages keep
-    the schema version with which they came. `declared`: the Avro definition by topic, for messages without a version.
-    `definition`: returns the Avro definition of a version such as `L1:3`, or None if it is not Avro; it may block and
-    raise ClusterError.
+    """Topics whose producers have a schema, by names without `-partition-…`. `versioned`: topics whose messages are
+    sent under the schema version with which they came (see `version`). `declared`: the Avro definition by topic, for
+    all other messages. `definition`: returns the Avro definition of a version such as `L1:3`, or None if there is none,
+    such as for a version that does not exist or is not Avro; it may block and raise ClusterError.
     """
 
     def __init__(
@@ -67,10 +68,10 @@ class SchemaTopics:
         self._versions: set[str] = set()
 
     def version(self, topic: str, version: str) -> str | None:
-        """Value of `Key.version` for a message to `topic`; "": the topic's declared schema, None: it has no schema.
-        `version`: schema version with which the message came; "": none. The version counts only if the topic is
-        `versioned`. Each version needs a producer, and senders choose versions: versions after the first 100 (of all
-        topics together) count as none.
+        """Value of `Key.version` for a message to `topic`, which may be a partition; "": the topic's declared schema,
+        None: the topic declares none. `version`: schema version with which the message came; "": none. The version
+        counts only if the topic is `versioned`, and if it is one of the first 100 different versions that this object
+        got for such topics, whether they exist or not: each needs a producer, and senders choose versions.
         """
         base = whole_topic(topic)
         if version and base in self._versioned and self._is_one_of_few(version):
@@ -83,8 +84,9 @@ class SchemaTopics:
         return version in self._versions
 
     def schema(self, key: Key) -> PassThrough | None:
-        """Schema that the producer `key` announces; None: no schema, or a version that does not exist or is not Avro. A
-        version that is new here is requested from the cluster, which blocks. Raises ClusterError if it cannot be read.
+        """Schema that the producer `key` announces; None: the key has no schema, or `definition` returns None for its
+        version. May block and raise ClusterError as `definition` does. `key` must have a version that `version`
+        returned for its topic: KeyError for "" with a topic that declares no schema.
         """
         if key.version is None:
             return None

@@ -40,9 +40,10 @@ _RESULTS: Final = {int(result): result for result in pulsar.Result.__members__.v
 
 class SendCalls:
     """Sends each message by a call of its own into the client library. One thread calls the methods. `on_result`: gets
-    the result of a send, on a thread of the library; `on_failure`: gets the ticket and the receipt of a message that
-    the library refuses. `local`: messages are not replicated to other clusters. `in_bundles`: True if `send_all` costs
-    less than a `send` of each message.
+    the result of each send that the library accepts, also a failure, on a thread of the library or within the call;
+    `on_failure`: gets, within the call, the receipt of a message for which the library raises an exception. `local`:
+    messages are not replicated to other clusters. `in_bundles`: True if `send_all` costs less than a `send` of each
+    message.
     """
 
     in_bundles = False
@@ -51,8 +52,8 @@ class SendCalls:
         self._on_result, self._on_failure, self._local = on_result, on_failure, local
 
     def send(self, ticket: int, message: Outgoing, key: Key, producer: Any) -> None:
-        """Sends a message now; subclasses may queue it until `flush`. Never raises: a message that the client
-        refuses is reported to `on_failure`.
+        """Hands a message to the client library now; a subclass may queue it until `flush`. Raises no error of the
+        message or of the library: `on_failure` gets it as a receipt, or `on_result` as a result.
         """
         try:
             producer.send_async(
@@ -77,12 +78,13 @@ class SendCalls:
         """Sends the messages that a subclass has queued; here it does nothing, because `send` queues none."""
 
     def close(self) -> None:
-        """Drops the messages that a subclass has queued; here it does nothing. The caller sends nothing after it."""
+        """Drops the messages that a subclass has queued; here it does nothing. The caller sends nothing afterwards."""
 
 
 class NativeResults:
     """Results of the sends of one publisher by the native border (the C++ module). The border gathers them until `wait`
-    returns them; `take` passes them to the functions that `add` registered. `sender`: the border's object that sends.
+    returns them; `take` passes them to the functions that `add` registered. One thread calls `wait` and `take`, any
+    thread the other methods. `sender`: the border's object that sends.
     """
 
     def __init__(self, border: NativeBorder) -> None:
@@ -95,9 +97,10 @@ class NativeResults:
         self._last = 0
 
     def add(self, producer: Any, on_results: OnNativeResults) -> tuple[int, Producer]:
-        """Registers a producer; `on_results` gets its stored messages and its failed ones. Returns (a new number of the
-        producer, its native producer). Raises RuntimeError, TypeError or AttributeError if the border does not
-        recognise the object.
+        """Registers a producer of the client library. `on_results` gets, from `take`, its stored messages and all
+        others (failed ones and duplicates). Returns (a new number of the producer, its native producer).
+        Raises RuntimeError, TypeError or AttributeError, and registers nothing, if the border does not recognise the
+        object.
         """
         with self._lock:
             self._last += 1
@@ -109,25 +112,26 @@ class NativeResults:
 
     def sent(self, number: int, count: int) -> None:
         """Adds `count`, which may be negative, to the number of results that are still to come from the producer
-        `number`.
+        `number`. Call it before the border gets the messages, because results may come at once; then take back those
+        that the border did not send. Raises KeyError for a producer that is forgotten (see `retire`).
         """
         with self._lock:
             self._outstanding[number] += count
 
     def retire(self, number: int) -> None:
-        """Notes that a producer sends nothing more: it is forgotten with its last result."""
+        """Notes that a producer sends nothing more: it is forgotten with its last result, at once if none is due."""
         with self._lock:
             self._retired.add(number)
             self._forget(number)
 
     def wait(self, seconds: float, gather: float) -> Sequence[NativeResult]:
-        """Waits at most `seconds` for results and returns them; after the first one it waits `gather` seconds for
-        others. Empty: none came, or somebody called `wake`.
+        """Waits at most `seconds` for a result or for `wake`, then `gather` seconds more for other results, and returns
+        all that came, by producer; empty if none came. A `wake` since the last call counts, too.
         """
         return self.sender.receipts(round(seconds * 1000), round(gather * 1000))
 
     def take(self, results: Sequence[NativeResult]) -> None:
-        """Passes results of `wait` to the functions of their producers. Never raises."""
+        """Passes results of `wait`, each once, to the functions of their producers. Raises only what these raise."""
         for number, stored, others in results:
             self._routes[number](stored, others)
         with self._lock:
@@ -148,8 +152,8 @@ class NativeResults:
 
 class NativeSendCalls(SendCalls):
     """Sends messages in bundles by the native border (the C++ module), each producer's in their order. A message that
-    the border cannot build (a text with NUL, which C would cut; a value of a wrong type) goes by a call of its own, in
-    its turn.
+    the border cannot build (such as one with a NUL in a text, which C would cut, or with a value of a wrong type) goes
+    by a call of its own, in its turn; so does each message of a producer that the border does not recognise.
     """
 
     in_bundles = True
@@ -170,8 +174,8 @@ class NativeSendCalls(SendCalls):
         self.send_all([(ticket, message)], key, producer)
 
     def send_all(self, messages: Sequence[tuple[int, Outgoing]], key: Key, producer: Any) -> None:
-        """Queues messages until `flush`. Calls `flush` itself once 1,024 messages are queued, and first if messages of
-        the key are queued for another producer.
+        """Queues messages until `flush`. Calls `flush` itself once 1,024 messages of all producers are queued, and
+        first if messages of the key are queued for another producer.
         """
         waiting = self._waiting.get(key)
         if waiting is None or waiting[0] is not producer:
@@ -184,14 +188,16 @@ class NativeSendCalls(SendCalls):
             self.flush()
 
     def flush(self) -> None:
-        """Sends all waiting messages, one bundle for each producer."""
+        """Sends all queued messages, those of each producer in one bundle, or in several around messages that the
+        border cannot build.
+        """
         waiting, self._waiting, self._count = self._waiting, {}, 0
         for key, (producer, messages) in waiting.items():
             self._flush(key, producer, messages)
 
     def close(self) -> None:
-        """Drops the queued messages and the registrations of producers; does not close the producers. Results of
-        messages that were sent are still reported.
+        """Drops the queued messages, and retires the registered producers without closing them (NativeResults.retire):
+        results of messages that were sent are still reported.
         """
         self._waiting, self._count = {}, 0
         for _, number, _ in self._native.values():
@@ -235,8 +241,9 @@ def send_calls(
     on_result: OnResult, on_stored: OnStored, on_failure: OnFailure, results: NativeResults | None, *, local: bool
 ) -> SendCalls:
     """Returns new send calls for one client's producers: by the native border with its `results`, or one by one if
-    `results` is None. `on_stored`: gets messages that are stored, with the border only; else `on_result` gets them. The
-    other functions, and `local`: see SendCalls.
+    `results` is None. `on_stored`: gets the stored messages of those that the border sent; `on_result` gets every other
+    result, also of stored messages that went by a call of their own. Results of the border come on the thread that
+    calls `NativeResults.take`. `on_result`, `on_failure`, `local`: see SendCalls.
     """
     if results is None:
         return SendCalls(on_result, on_failure, local=local)

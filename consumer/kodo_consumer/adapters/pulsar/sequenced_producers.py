@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.connection.connection import Connection
 
 OnAnswer = Callable[[Any, Unconfirmed | Rejected | None], None]
-"""Called on a thread of the client library with the token of a message and its receipt; None: the message is stored."""
+"""Called with the token of a message and its receipt (None: the message is stored), on a thread of the client library
+or within the `send` of the message. Exceptions are suppressed on a thread of the library.
+"""
 DROPPED: Final = Unconfirmed("the broker took it for one that it has")
 
 
@@ -47,7 +49,7 @@ class SequencedClient:
 
     def partitions(self, topic: str) -> list[str]:
         """Full names of a topic's partitions in order; of a topic without partitions, the topic's name alone. Blocks
-        until the broker answers. Raises ClusterError.
+        until the broker answers, or the client gives up. Raises ClusterError (K714).
         """
         try:
             return list(self._client.get_topic_partitions(topic))
@@ -56,8 +58,9 @@ class SequencedClient:
 
     def open(self, partition: str, name: str | None, target: SendTarget) -> SequencedProducer:
         """Opens a producer of a partition, with the compression and the Avro schema that `target` declares, and waits
-        for the broker. `name`: name of the producer; None: the broker chooses a new one, so messages cannot be
-        deduplicated between processes. Raises ClusterError, also if another process has the name.
+        for the broker, or until the client gives up. `name`: name of the producer; None: the broker chooses a new one,
+        so messages cannot be deduplicated between processes. Raises ClusterError (K714), also if a producer that is
+        open on the partition, of this or another process, has the name.
         """
         declared: dict[str, Any] = {}
         if target.payload_type == "avro" and target.schema is not None:
@@ -78,15 +81,15 @@ class SequencedClient:
         return SequencedProducer(producer)
 
     def close(self) -> None:
-        """Closes the client with all its producers, within about 5 s. Messages without a receipt are dropped;
-        `on_answer` is perhaps never called for them. Never raises.
+        """Closes the client with all its producers, or leaves it open after about 5 s. Messages without a receipt are
+        given up; `on_answer` is perhaps never called for them. Errors of the client library are logged, not raised.
         """
         close_client(self._client, "a source")
 
 
 class SequencedProducer:
-    """Producer of one partition. `last_stored`: highest sequence number that the broker had stored under the producer's
-    name when it was opened; -1: none.
+    """Producer of one partition. `last_stored`: highest sequence number under the producer's name that the broker knew
+    when the producer was opened; -1: none, such as where the broker does not deduplicate, or has forgotten the name.
     """
 
     def __init__(self, producer: Any) -> None:
@@ -95,20 +98,21 @@ class SequencedProducer:
         self.last_stored = int(producer.last_sequence_id())
 
     def is_stored(self, number: int) -> bool:
-        """True if the broker had stored a message with this number, or with a higher one, before this producer was
-        opened: it would drop a message with this number.
+        """True if the number is at most `last_stored`: the broker would drop a message with it. Messages that this
+        producer sends do not count.
         """
         return number <= self.last_stored
 
     def send(self, number: int | None, message: Outgoing, token: Any, on_answer: OnAnswer) -> None:
-        """Queues a message in the client, without its ordering key and due time; does not wait. `on_answer` gets
-        `token` and the receipt (None: stored): later on a thread of the client library, or within this call if the
-        message is refused, because of its `number` or (as unconfirmed) by the client library.
+        """Queues a message in the client, without its topic, ordering key, due time and schema version; does not wait.
+        `on_answer` gets `token` and the receipt (None: stored), on a thread of the client library or within this call.
+        A pulsar.PulsarException is answered as unconfirmed; other exceptions pass, such as TypeError for properties
+        that are no dict, and the message is not answered then.
 
-        `number`: sequence number, at least 1 and above all numbers that this object sent before, because a broker that
-        deduplicates would drop any other, and it would count as stored: such a message is not sent, and is answered as
-        Rejected. None: the client library numbers. A message that the broker dropped as a duplicate is answered as
-        unconfirmed (DROPPED).
+        `number`: sequence number, at least 1 and above each number that was passed to this object before, also of a
+        message that was not sent: else the message is not sent, and is answered as Rejected, because a broker that
+        deduplicates would drop it. None: the client library numbers; one object gets either numbers or None. A message
+        that the broker dropped as a duplicate, such as one whose number `is_stored`, is answered as DROPPED.
         """
         if number is not None and number <= self._sent:
             reason = f"its number {number} is not above {self._sent}, which was sent before: the broker would drop it"
@@ -129,7 +133,9 @@ class SequencedProducer:
             on_answer(token, Unconfirmed(type(problem).__name__))
 
     def close(self) -> None:
-        """Closes the producer, which frees its name. Never raises."""
+        """Closes the producer, which frees its name, and waits for the broker. Errors are suppressed: after one the
+        name may stay taken.
+        """
         with contextlib.suppress(Exception):
             self._producer.close()
 
@@ -147,8 +153,9 @@ def _pass_answer(token: Any, on_answer: OnAnswer, result: Any, position: Any) ->
 
 
 def is_deduplicating(connection: Connection, partition: str) -> bool | None:
-    """True if the broker deduplicates the messages of a partition; the broker must have loaded the partition. None:
-    this role may not read that, or no answer came. Sends one request and does not repeat it. Never raises ClusterError.
+    """True if the broker deduplicates the messages of a partition, which it must have loaded; False if it does not.
+    None: unknown, because no answer came, or an error, such as for a role that may not read this. Does not wait for a
+    cluster that fails over. Raises no ClusterError.
     """
     admin = HttpAdmin(connection, limit=0.0)
     try:

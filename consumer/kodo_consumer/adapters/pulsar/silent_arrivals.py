@@ -24,9 +24,9 @@ LOOK_EVERY: Final = 0.5  # seconds between two looks, and that a call may be on 
 
 class SilentArrivals:
     """Silent arrivals of one consumer: messages that stay in the client library's queue although a reader waits for a
-    callback with the next message. `poll`: takes a message out of that queue without waiting. `ordered`: messages of a
-    key keep their order. `empty_at`: time.monotonic() of the last `look` that found nothing; -inf: never. For one
-    thread.
+    callback with the next message. `poll`: takes the next message out of that queue without waiting; its result is
+    empty if there is none. `ordered`: messages of a key keep their order. `empty_at`: time.monotonic() of the last
+    `look` that polled and found nothing; -inf: never. For one thread.
     """
 
     def __init__(self, poll: Callable[[], ReadResult], *, ordered: bool) -> None:
@@ -35,11 +35,11 @@ class SilentArrivals:
         self.empty_at = float("-inf")
 
     def look(self) -> ReadResult:
-        """Polls the queue once and returns the messages to deliver now; often none. The reader calls it every 0.5 s
-        (`LOOK_EVERY`) while it waits for a callback.
+        """Returns the message to deliver now, or none; polls the queue unless a message is kept. The reader calls it
+        about every 0.5 s (`LOOK_EVERY`) while it waits for a callback.
 
-        If order matters, a message that was found is kept until the next call, because the callback with the message
-        before it may be under way. Raises pulsar.PulsarException.
+        If order matters, a message that was polled is not returned but kept until the next `look` or `sort`, because
+        the callback with the message before it may be under way. Raises pulsar.PulsarException if the poll does.
         """
         found, self._early = self._early, ReadResult([])
         if found.deliveries:
@@ -53,9 +53,10 @@ class SilentArrivals:
         return found
 
     def sort(self, called: ReadResult) -> ReadResult:
-        """Returns the deliveries of a callback together with the silent arrivals, in the order of their positions. If
-        the order does not matter, returns `called` unchanged. Polls the queue once more if the callback had a single
-        message. Raises pulsar.PulsarException.
+        """Returns the deliveries `called` of a callback together with the message that `look` keeps, in the order of
+        their positions; if `called` has fewer than two, polls the queue once and adds that message as well. If order
+        does not matter, returns `called` unchanged. Raises pulsar.PulsarException if the poll does: all these messages
+        are lost here then, and the caller must replace the consumer, so that the broker delivers them again.
         """
         if not self._ordered:
             return called

@@ -28,8 +28,8 @@ class _Topic:
 
 
 class TopicRoutes:
-    """Routes to the topics of one client: their partitions, and the producer for a message. Not thread-safe: one thread
-    calls all methods.
+    """Routes to the topics of one client: their partitions, and the producer for a message. An instance contains the
+    topics that it has learned. Not thread-safe.
     """
 
     def __init__(self, factory: ProducerFactory) -> None:
@@ -40,8 +40,8 @@ class TopicRoutes:
         return topic in self._topics
 
     def learn(self, topic: str, partitions: Sequence[str]) -> None:
-        """Stores the partitions of a topic. A known topic changes only if it has more now, because a topic never loses
-        any.
+        """Stores the partitions of a topic, at least one. A topic that was learned before changes only if it has more
+        partitions now; else the call has no effect.
         """
         known = self._topics.get(topic)
         if known is None:
@@ -51,9 +51,9 @@ class TopicRoutes:
             known.partitions, known.router.partitions = partitions, len(partitions)
 
     def is_stale(self, topic: str, now: float) -> bool:
-        """True if the partitions of a known topic were read 60 s ago or earlier: the caller should then ask the broker
-        for them. The next 60 s return False; a topic that is a partition is never stale. `now`: time.monotonic().
-        Raises KeyError for an unknown topic.
+        """True if 60 s or more have passed since the topic was learned first, or since this method last returned True
+        for it: the caller should then ask the broker for its partitions, and `learn` them. A topic that is a partition
+        is never stale. `now`: time.monotonic(). Raises KeyError unless the topic was learned.
         """
         known = self._topics[topic]
         if now - known.asked < _COUNT_AGAIN:
@@ -62,8 +62,9 @@ class TopicRoutes:
         return True
 
     def key(self, message: Outgoing, now: float) -> Key:
-        """Returns the key of the producer for a message. A message with neither key nor ordering key may go to any
-        partition, which changes with `now` (time.monotonic()). Raises KeyError unless the topic was learned.
+        """Returns the key of the producer for a message: of the partition that its key chooses, or else its ordering
+        key. Messages with neither take turns: the partition changes with `now` (time.monotonic()) and after 100 calls.
+        Raises KeyError unless the topic was learned; TypeError or AttributeError if the key chooses and is no text.
         """
         known = self._topics[message.topic]
         partition = known.partitions[known.router.choose(message.key or message.ordering_key, now)]
@@ -72,11 +73,9 @@ class TopicRoutes:
     def keys(
         self, messages: Sequence[tuple[int, Outgoing]], now: float
     ) -> tuple[dict[Key, list[tuple[int, Outgoing]]], list[tuple[int, Outgoing]]]:
-        """Returns (messages by the key of their producer, each list in order; all other messages), at `now`
-        (time.monotonic()). The others are those of unknown topics, those of topics whose partitions are to be read
-        again, and those whose key chooses the partition and is no text.
-
-        Messages of several schema versions have one producer if their topic has no schema.
+        """Returns (messages by the key of their producer, as `key` chooses it; all other messages), each list in the
+        order of `messages`, at `now` (time.monotonic()). The others are messages of topics that were not learned or are
+        stale (which stay so until `is_stale` is called), and messages whose key chooses the partition and is no text.
         """
         found: dict[Key, list[tuple[int, Outgoing]]] = {}
         by_place: dict[tuple[str, int, str, bool], list[tuple[int, Outgoing]]] = {}  # the same lists

@@ -21,8 +21,8 @@ _SAVEPOINT: Final = (
 
 
 def check_session(session: object) -> None:
-    """Raises UsageError unless `session` is a session or a connection of SQLAlchemy: an engine, a connection of the
-    driver and None are refused.
+    """Raises UsageError (K730) unless `session` is a Session, a scoped_session or a Connection of SQLAlchemy. Async
+    sessions and connections are refused, too, as are engines and connections of the driver.
     """
     if not isinstance(session, Session | scoped_session | Connection):
         detail = f"session is of type {type(session).__name__}, not a session or a connection of SQLAlchemy"
@@ -30,21 +30,31 @@ def check_session(session: object) -> None:
 
 
 def why_not_undone(session: Any, table: Any) -> str:
-    """Reason why a rollback by the caller would not undo a change of this table, as text; "": it would undo it. A
-    session without a connection gets one. Raises SQLAlchemyError.
+    """Reason why a rollback by the caller would not undo a change of this table, as text; "": none is known. `session`:
+    one that `check_session` accepts, or the sync half of an async one; without a connection it gets one. Raises
+    SQLAlchemyError.
 
     The driver's state decides, because SQLAlchemy reports a transaction in any case: a driver that commits each
-    statement by itself undoes nothing. Python's driver of SQLite begins a transaction only with the first change, or
-    never if so configured; a savepoint before that is the whole transaction, and its end commits.
+    statement by itself undoes nothing. That is known of drivers whose connection, or SQLAlchemy's adapter of it, has a
+    true attribute `autocommit`, as with psycopg and asyncpg, or a method `get_autocommit`, as with MySQL's, and of
+    SQLite's. Python's driver of SQLite begins a transaction only with the first change, or never if so configured; a
+    savepoint before that is the whole transaction, and its end commits.
     """
     connection = session
     if not isinstance(session, Connection):
         connection = session.connection(bind_arguments={"clause": table})
     driver = connection.connection.driver_connection
-    if getattr(driver, "autocommit", False) is True:
+    if _commits_each(connection.connection.dbapi_connection) or _commits_each(driver):
         return _AUTOCOMMIT
     if connection.dialect.name != "sqlite" or getattr(driver, "autocommit", None) is False:
         return ""
     if driver.isolation_level is None:
         return "" if driver.in_transaction else _AUTOCOMMIT
     return _SAVEPOINT if connection.in_nested_transaction() else ""
+
+
+def _commits_each(driver: Any) -> bool:
+    """True if a connection of a driver, or its adapter, says that it commits each statement by itself."""
+    if (ask := getattr(driver, "get_autocommit", None)) is not None:  # there `autocommit` is the method that sets it
+        return bool(ask())
+    return getattr(driver, "autocommit", False) is True

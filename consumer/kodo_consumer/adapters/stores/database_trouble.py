@@ -17,8 +17,8 @@ _WHAT: Final = {
 
 
 class DatabaseTrouble:
-    """Failures of a database in sequence. `text`: the reason of the last failure, for people; "": none came since the
-    last call of `works`.
+    """Failures of a database since it worked last. One thread calls the methods. `text`: the reason of the last
+    failure, for people; "": none came since the last call of `works`.
     """
 
     def __init__(self) -> None:
@@ -26,8 +26,8 @@ class DatabaseTrouble:
         self._failures = 0
 
     def on_failure(self, problem: Exception) -> float:
-        """Records an error of the database. Returns the seconds until the next try: 0.5 after the first failure,
-        doubled with each that follows, 30 at most. Does not wait.
+        """Records an error of the database. Returns the seconds until the next try: 0.5 after the first failure since
+        `works`, doubled with each that follows, 30 at most. Does not wait.
         """
         fault = fault_of(problem)
         self.text = f"{_WHAT[fault.kind if fault else None]}: {words(problem)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -18,9 +19,27 @@ _HARMLESS: Final = frozenset({
 """Names of values in the query of an address that are no secrets; all others may be one."""
 
 
+def names_no_file(url: URL) -> bool:
+    """True for an address of SQLite whose data end with the process, because it names a database in memory, or a
+    temporary one.
+    """
+    name, _, query = (url.database or "").removeprefix("file:").partition("?")
+    in_memory = "mode=memory" in query or url.query.get("mode") == "memory"
+    return url.get_backend_name() == "sqlite" and (in_memory or name in ("", ":memory:"))
+
+
+def missing_file(url: URL) -> str:
+    """Returns the path of the file that an address of SQLite names and that does not exist; "" for any other address,
+    also for a URI of SQLite (`uri=true`), whose `mode` says whether a connection creates the file.
+    """
+    file = url.database or ""
+    is_path = url.get_backend_name() == "sqlite" and "uri" not in url.query and not names_no_file(url)
+    return file if is_path and not Path(file).exists() else ""
+
+
 def address_without_secrets(url: URL) -> str:
-    """Text of a database address for people: the password is masked (`***`), and of the query only values that are
-    known to be harmless stay.
+    """Text of a database address for people: the password is masked (`***`); a part of the host that may belong to it,
+    and all values of the query that are not known to be harmless, are left out. The user name stays.
     """
     harmless = {name: values for name, values in url.query.items() if name in _HARMLESS}
     host = url.host and url.host.rpartition("@")[2]  # of a password that has an `@` the rest counts as the host
@@ -28,7 +47,8 @@ def address_without_secrets(url: URL) -> str:
 
 
 def without_secrets(text: str, url: URL) -> str:
-    """Returns a text about the address `url`, such as an error of the driver, with `***` in place of each secret. A
+    """Returns a text about the address `url`, such as an error of the driver, with `***` in place of each secret: the
+    password, a part of the host that may belong to it, and the values of the query that are not known to be harmless. A
     secret that the text has with percent escapes is not recognised.
     """
     for secret in sorted(_secrets(url), key=len, reverse=True):

@@ -8,10 +8,10 @@ start without its imports.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
+from kodo_consumer.adapters.stores.database_url import missing_file
 from kodo_consumer.adapters.stores.factory import StorePlace, parse_store
 from kodo_consumer.adapters.stores.sql_store import SqlStore
 from kodo_consumer.core.values.store import StoreDownError, name_of
@@ -71,7 +71,7 @@ class DoneStoreClient:
         if str(place) == "memory":
             detail = "memory is forgotten with its worker: nobody else can ask it"
             raise KodoctlError(error("K740", _CANNOT_OPEN, detail))
-        if place.url.get_backend_name() == "sqlite" and not Path(place.url.database or "").is_file():
+        if missing_file(place.url):
             detail = f"{place}: there is no such file; a relative path counts from here"
             raise KodoctlError(error("K741", _CANNOT_ASK, detail))
         store = place.open(self._subscription)

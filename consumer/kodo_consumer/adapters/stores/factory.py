@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
+from kodo_consumer.adapters.stores.database_url import address_without_secrets, names_no_file
 from kodo_consumer.adapters.stores.memory_store import MemoryStore, Shelf
 from kodoctl.errors import KodoctlError, error
 from kodoctl.host.extras import install_command, needs_extra
@@ -45,7 +46,7 @@ def parse_store(text: str) -> Secret:
     driver = _DRIVERS.get(url.drivername.partition("+")[0])
     if driver is None:
         raise ValueError(f"{url.drivername} is no store: write {EXAMPLES}")
-    if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
+    if names_no_file(url):
         raise ValueError("SQLite needs a file, as in sqlite:///kodo.db; `memory` keeps nothing")
     return Secret(url.set(drivername=driver).render_as_string(hide_password=False))
 
@@ -65,7 +66,7 @@ class StorePlace:
 
     @property
     def url(self) -> URL:
-        """Address for SQLAlchemy, with its password. Not for `memory`."""
+        """Address for SQLAlchemy, with its password. Raises SQLAlchemy's ArgumentError for `memory`."""
         from sqlalchemy.engine import make_url
 
         return make_url(self.secret.reveal())
@@ -73,8 +74,6 @@ class StorePlace:
     def __str__(self) -> str:
         if self.secret.reveal() == _MEMORY:
             return _MEMORY
-        from kodo_consumer.adapters.stores.database_url import address_without_secrets
-
         return address_without_secrets(self.url)
 
     def open(self, subscription: str) -> Store:

@@ -24,13 +24,16 @@ MOST: Final = 1_000_000
 
 @dataclass(slots=True, weakref_slot=True)
 class Shelf:
-    """Data that all memory stores of one subscription in one process share. Users take `lock` for every access.
+    """Data that several memory stores share, such as those of one subscription in one process. Users take `lock` for
+    every access.
 
     Args:
-        done: time of each done message by its identity, in seconds by `clock`, the oldest first.
-        marks: crash marks of messages whose handlers have started and not ended, by identity.
-        beats: number of beats (signs of life) by worker run.
+        done: time at which each done message was first recorded, by its identity, in seconds by `clock`; the oldest
+            first.
+        marks: crash marks by identity of the message.
+        beats: number of beats (signs of life) by worker run; a run that has left is missing.
         accounts: accounts of shared limits by name.
+        clock: returns monotonic seconds.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -42,8 +45,8 @@ class Shelf:
 
 
 class MemoryStore:
-    """Implementation of kodo_consumer.core.values.store.LeaseStore in memory. Stores with the same shelf share all
-    data; without `shelf` a store has its own.
+    """Implementation of kodo_consumer.core.values.store.LeaseStore in memory, for one worker (`run`). Stores with the
+    same shelf share all data; without `shelf` a store has its own. Thread-safe; raises no StoreDownError.
     """
 
     def __init__(self, run: str, shelf: Shelf | None = None) -> None:
@@ -86,7 +89,9 @@ class MemoryStore:
             return True
 
     def beat(self) -> Mapping[str, int]:
-        """Adds one beat (sign of life) of this run. Returns the number of beats by run, of all runs on the shelf."""
+        """Adds one beat (sign of life) of this run. Returns the number of beats by run, for all runs on the shelf that
+        have not left.
+        """
         with self._shelf.lock:
             self._shelf.beats[self.run] = self._shelf.beats.get(self.run, 0) + 1
             return dict(self._shelf.beats)
@@ -102,8 +107,8 @@ class MemoryStore:
             ]
 
     def prune(self, keep: int, seconds: float) -> int:
-        """Deletes the ids of messages that were done more than `seconds` ago, except the last `keep`; also the oldest
-        beyond MOST (1,000,000), however young they are. Returns the number of deleted ids.
+        """Deletes the ids of messages that were first recorded as done more than `seconds` ago, except the last `keep`;
+        also the oldest beyond MOST (1,000,000), whatever their age and `keep`. Returns the number of deleted ids.
         """
         done = self._shelf.done
         with self._shelf.lock:

@@ -32,7 +32,8 @@ _DEAD: Final = ""  # the run of adopted marks: nobody lives by that name
 
 def open_file_store(folder: Path, subscription: str) -> FileStore:
     """Opens a new file store (crash marks in a mapped file) in `folder`, which it creates if missing, for a new worker
-    run. Raises KodoctlError (K740) if the folder cannot be written.
+    run. Raises KodoctlError (K740) if the folder, or the file of a dead worker in it, cannot be read and written, or if
+    the disk has no room for the file (2 MiB).
     """
     from kodo_consumer.adapters.stores.factory import new_run
 
@@ -56,10 +57,11 @@ def _create_locked(path: Path) -> BinaryIO:
 
 
 class FileStore:
-    """Implementation of kodo_consumer.core.values.store.Store by one mapped file of this worker, which has crash marks
-    of messages whose handlers run. It remembers no done messages. Identities are names as `name_of` makes them. The
+    """Implementation of kodo_consumer.core.values.store.Store by one mapped file of this worker, which has its crash
+    marks and those that it adopted. It remembers no done messages. Identities are names as `name_of` makes them. The
     constructor adopts at most 1,024 marks of dead workers of the subscription; it deletes a dead worker's file once it
-    has all marks of it. It raises OSError if the folder is missing or cannot be written.
+    has all marks of it. It raises OSError if the folder is missing or has no room for the file, or if the folder or
+    the file of a dead worker cannot be read and written. Not thread-safe, except `beat`.
     """
 
     def __init__(self, folder: Path, subscription: str, run: str) -> None:
@@ -67,7 +69,7 @@ class FileStore:
         group = hashlib.sha256(subscription.encode()).hexdigest()[:12]
         self._path = folder / f"{group}.{run.replace(':', '-').replace('/', '-')}{_SUFFIX}"
         self._file = _create_locked(self._path)
-        self._file.truncate(_RECORDS * _SIZE)
+        self._take_room()
         self._map = mmap.mmap(self._file.fileno(), _RECORDS * _SIZE)
         self._free = deque(range(_RECORDS))
         self._places: dict[str, int] = {}
@@ -81,9 +83,11 @@ class FileStore:
         """Does nothing: the constructor made the file."""
 
     def exchange(self, request: Exchange) -> StoreAnswer:
-        """Clears the marks of done and of ended messages, and writes the marks of messages that start. No message
-        counts as done. A starting message with a mark that was adopted from a dead worker keeps it, and the answer has
-        it; marks of live workers are unknown here. Raises StoreDownError if the file would need more than 8,192 marks.
+        """Clears the marks of done and of ended messages, also adopted ones, and writes the marks of messages that
+        start. No message counts as done. A starting message keeps a mark that was adopted from a dead worker, or that
+        `take_over` wrote with crashes, and the answer has it. The answer lacks this run's other marks, which are
+        written anew, and marks of live workers, which are unknown here. Raises StoreDownError if the file would need
+        more than 8,192 marks; the changes before the first mark without room stay.
         """
         for name in (*request.done, *request.ended):
             self._clear(name)
@@ -97,8 +101,9 @@ class FileStore:
 
     def take_over(self, identity: str, found: CrashMark, mark: CrashMark) -> bool:
         """Replaces the mark `found` of a message by `mark` and returns True. Returns False, and changes nothing, only
-        if the message has an adopted mark that differs from `found`; a message without an adopted mark gets `mark`,
-        because no other worker writes this file. Raises StoreDownError if the file has no room.
+        if the message has another mark that the answer of `exchange` would have (an adopted one, or one with crashes);
+        else it gets `mark` even if it has no mark, because no other worker writes this file. Raises StoreDownError if
+        the file has no room.
         """
         if self._adopted.get(identity, found) != found:
             return False
@@ -120,8 +125,8 @@ class FileStore:
         return 0
 
     def leave(self) -> None:
-        """Clears the marks of this run; marks that it adopted from dead workers, and those with a number of crashes,
-        stay in the file for the next worker. If no mark is left, deletes the file.
+        """Clears the marks of this run; marks that it adopted from dead workers, and those that `take_over` wrote with
+        crashes, stay in the file for the next worker. If no mark is left, deletes the file.
         """
         for name in [name for name in self._places if name not in self._adopted]:
             self._clear(name)
@@ -132,9 +137,23 @@ class FileStore:
         """Does nothing: a mapped file does not hang."""
 
     def close(self) -> None:
-        """Unmaps and closes the file, which frees its lock: the next worker adopts the marks that are left in it."""
+        """Unmaps and closes the file, which frees its lock: the next worker of the subscription that starts adopts the
+        marks that are left in it. Only `close` may be called afterwards.
+        """
         self._map.close()
         self._file.close()
+
+    def _take_room(self) -> None:
+        """Writes the whole file, as zeros, so that the disk has room for each mark: a full disk raises OSError here, and
+        the file is deleted. A mark in a sparse file would end the process by SIGBUS.
+        """
+        try:
+            self._file.write(bytes(_RECORDS * _SIZE))
+            self._file.flush()
+        except OSError:
+            self._path.unlink(missing_ok=True)
+            self._file.close()  # may raise the same again, of bytes that it still holds
+            raise
 
     def _adopt(self, path: Path) -> None:
         """Adopts the marks of a dead worker and deletes its file. Marks beyond `_MOST_ADOPTED` stay in the file for the

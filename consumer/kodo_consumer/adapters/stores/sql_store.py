@@ -42,11 +42,11 @@ from kodo_consumer.adapters.stores.sql_tables import (
     now_ms,
     upsert,
 )
-from kodo_consumer.core.limits.lease_allocator import LimitAccount, keeps
+from kodo_consumer.core.limits.lease_allocator import LimitAccount
 from kodo_consumer.core.values.infrastructure_faults import words
 from kodo_consumer.core.values.lease_protocol import ConcurrencySpec, LeaseRequest
 from kodo_consumer.core.values.poison import CrashMark
-from kodo_consumer.core.values.store import Exchange, StoreAnswer, StoreDownError, name_of
+from kodo_consumer.core.values.store import MOST_PRUNED, Exchange, StoreAnswer, StoreDownError, name_of
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.lease_protocol import LeaseGrant
@@ -66,8 +66,10 @@ _OLD_MARK: Final = 7 * 86_400_000  # ms after which a mark is, whose message nev
 
 
 def engine_of(url: URL) -> Engine:
-    """New SQLAlchemy engine, which does not connect yet. Statements fail after 2 s (PATIENCE), on SQLite only while
-    they wait for a lock. SQLite gets a write-ahead log, so that readers and the writer do not wait for each other.
+    """New SQLAlchemy engine, which does not connect yet. `url`: of SQLite, or of PostgreSQL with psycopg. Statements
+    fail after 2 s (PATIENCE), on SQLite only while they wait for a lock; PostgreSQL's server counts the time, so a
+    statement of a frozen server does not fail. SQLite gets a write-ahead log, so that readers and the writer do not
+    wait for each other: each new connection sets that in the file. Raises ImportError if the driver is not installed.
 
     On PostgreSQL, settings (among them asynchronous commit) last for one transaction only and no statement is prepared
     on the server: a pooler may give the connection to an application next, whose commits need stricter durability.
@@ -100,7 +102,8 @@ def _on_postgresql(url: URL) -> Engine:
 class SqlStore:
     """Implementation of kodo_consumer.core.values.store.LeaseStore by a database, for one subscription and one worker
     (`run`). Identities are names as `name_of` makes them. Times are the database's. Its methods raise StoreDownError,
-    except `interrupt` and `close`. Thread-safe.
+    except `interrupt` and `close`. Thread-safe. The constructor does not connect; it raises as `engine_of`, and
+    KodoctlError (K743) for a database other than SQLite and PostgreSQL.
     """
 
     def __init__(self, url: URL, subscription: str, run: str) -> None:
@@ -141,8 +144,9 @@ class SqlStore:
         return STARTED.c.run == self.run
 
     def create(self) -> None:
-        """Creates the missing tables; several workers may call it at once. Then executes the statements of later work
-        once and rolls them back, so that a missing right shows at the start. Raises StoreDownError if either fails.
+        """Creates the missing tables; several workers may call it at once. Then executes statements of later work once
+        (those of `exchange`, `take_over` and `grant`, and deletions) and rolls them back, so that a missing right shows
+        at the start. Raises StoreDownError if either fails. The rehearsal is repeated once as `exchange` is.
         """
         for last in (False, False, True):
             try:
@@ -169,7 +173,7 @@ class SqlStore:
         """Records the done messages, removes this run's crash marks of done and ended ones, and marks the starting
         ones, in one transaction. Returns which starting messages are done (any run's marks of these are removed), and
         the marks of those that an earlier start has marked, of this run or another. Repeated once after a deadlock, or
-        if the connection was lost.
+        if the connection was lost: if the first try was committed all the same, its own marks count as earlier ones.
         """
 
         def exchange() -> StoreAnswer:
@@ -179,8 +183,9 @@ class SqlStore:
         return _with_another_try(exchange)
 
     def grant(self, requests: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
-        """Returns one grant for each request, in order of the stored names, from one transaction. Accounts are locked
-        in this order, so that workers do not deadlock. Repeated once as `exchange` is.
+        """Returns one grant for each request, in order of the stored names (not in that of `requests`, whose names must
+        differ), from one transaction. Accounts are locked in this order, so that workers do not deadlock. An account
+        that cannot be read begins anew, which is logged. Repeated once as `exchange` is.
         """
 
         def grant() -> Sequence[LeaseGrant]:
@@ -203,7 +208,7 @@ class SqlStore:
                 request = requests[name]
                 account, granted = _grant_leases(accounts[name], self.run, request, now)
                 grants.append(granted)
-                until = round((now + keeps(request.terms)) * 1000)
+                until = round(account.kept_until(request.terms) * 1000)
                 changes.append({"name": name, "account": account.to_json(), "until": until})
         if changes:
             connection.execute(self._keep_account, changes)
@@ -241,8 +246,8 @@ class SqlStore:
             self._start(connection, ended_meanwhile, done, marks)
 
     def take_over(self, identity: str, found: CrashMark, mark: CrashMark) -> bool:
-        """Replaces the crash mark `found` of a message by `mark` in one UPDATE. Returns False if the message has
-        another mark now, or none.
+        """Replaces the crash mark `found` of a message by `mark` in one UPDATE, which is not repeated. Returns False,
+        and changes nothing, if the message has another mark now, or none.
         """
         with self._transaction() as connection:
             return self._take_over(connection, identity, found, mark)
@@ -255,7 +260,7 @@ class SqlStore:
 
     def beat(self) -> Mapping[str, int]:
         """Adds one beat (sign of life) of this run. Returns the number of beats by run, for all runs of the
-        subscription. One transaction.
+        subscription that have neither left nor been deleted by `prune`. One transaction.
         """
         statement = upsert(self._engine.dialect, RUNS).values(
             run=self.run, subscription=self._subscription, beat=1, at=now_ms()
@@ -269,11 +274,12 @@ class SqlStore:
             return {row.run: row.beat for row in rows}
 
     def prune(self, keep: int, seconds: float) -> int:
-        """Deletes ids of messages whose handlers returned more than `seconds` ago, except the newest `keep` (at least
-        one). Also deletes runs silent for a day, crash marks older than 7 days of runs that are gone, and accounts of
-        limits that have been as good as new for an hour. Returns the number of deleted ids. Rows of `message.once`
-        stay. Each bundle of 2,000 is a transaction and a range of the index, because a database without statistics
-        would run a subquery again for each row.
+        """Deletes ids of messages that workers first recorded as done more than `seconds` ago, except the newest `keep`
+        (at least one). Also deletes runs silent for a day, crash marks older than 7 days of runs that are gone, and
+        accounts of limits that have been as good as new for an hour; all of this subscription. Returns the number of
+        deleted ids, 20,000 (MOST_PRUNED) or a few more at most. Rows of `message.once` stay. Each bundle of about 2,000
+        is a transaction (those before an error stay deleted) and a range of the index, because a database without
+        statistics would run a subquery again for each row.
         """
         mine, at = _is(HANDLED, self._subscription), HANDLED.c.at
         with self._transaction() as connection:
@@ -281,7 +287,7 @@ class SqlStore:
             since = connection.scalar(select(at).where(*mine).order_by(at.desc()).offset(max(0, keep - 1)).limit(1))
             old = connection.execute(select(now_ms())).scalar_one() - round(seconds * 1000)
         total = 0
-        while since is not None:
+        while since is not None and total < MOST_PRUNED:
             prunable = (*mine, at < min(since, old))
             with self._transaction() as connection:
                 end = connection.scalar(select(at).where(*prunable).order_by(at).offset(_PRUNE_BUNDLE - 1).limit(1))
@@ -326,9 +332,10 @@ class SqlStore:
         return counts[0] or 0, counts[1] or 0
 
     def interrupt(self) -> None:
-        """Interrupts the transactions of other threads that are under way, whether they hang or not. A call then raises
-        StoreDownError, unless it is repeated once on a new connection: `exchange` and `grant` on PostgreSQL are. It
-        shuts PostgreSQL's connection down, because a frozen server answers no cancel request. Never raises.
+        """Interrupts the transactions of other threads that are under way, whether they hang or not; a thread that
+        still waits for its connection goes on. An interrupted call raises StoreDownError, unless it is repeated once on
+        a new connection, as `exchange`, `grant` and the rehearsal of `create` are on PostgreSQL. Shuts PostgreSQL's
+        connection down, because a frozen server answers no cancel request. Never raises.
         """
         for connection in list(self._busy):
             with suppress(Exception):  # it may have come to its end meanwhile

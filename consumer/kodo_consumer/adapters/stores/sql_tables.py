@@ -95,28 +95,29 @@ LEASES: Final = Table(
 """A row for each limit, and value of its property, of which workers have leases."""
 
 
-def create_missing(bind: Engine | Connection) -> None:
-    """Creates the missing tables; an existing table is not compared or changed. With an engine, several processes may
-    call it at once; with a connection, the caller commits. Raises SQLAlchemyError.
+def create_missing(bind: Engine | Connection, tables: MetaData = metadata) -> None:
+    """Creates the missing ones of `tables` with their indexes; columns of an existing table are neither compared nor
+    changed. With an engine, several processes may call it at once; with a connection, the caller commits. Raises
+    SQLAlchemyError, with a connection also if another process creates one of the tables at the same time.
 
-    If no table is missing, it creates nothing, because a role may lack the right. If another process creates a table at
-    the same time, `create_all` fails; with an engine, the tables and indexes are then created one by one unless they
-    exist.
+    If no table is missing, it creates nothing, because a role may lack the right. If `create_all` fails, as it does
+    when another process creates a table at the same time, and `bind` is an engine, the tables and indexes are created
+    one by one unless they exist.
     """
     try:
-        metadata.create_all(bind)
+        tables.create_all(bind)
     except DBAPIError:
         if isinstance(bind, Connection):
             raise
         with bind.begin() as connection:
-            for table in metadata.sorted_tables:
+            for table in tables.sorted_tables:
                 connection.execute(CreateTable(table, if_not_exists=True))
                 for index in table.indexes:
                     connection.execute(CreateIndex(index, if_not_exists=True))
 
 
 class now_ms(FunctionElement[int]):  # noqa: N801  # reads as the SQL function it is
-    """SQL function: the database's clock, in ms since the epoch."""
+    """SQL function: the database's clock, in ms since the epoch. For SQLite and PostgreSQL only."""
 
     type = BigInteger()
     inherit_cache = True

@@ -52,10 +52,10 @@ class HandlerCall:
 
     Args:
         span: span of the call.
-        context: trace context of the span.
+        context: trace context of the span, in which the handler runs.
         left: number of messages of the call whose end is not noted yet; the span ends when it is 0.
         is_batch: the call has a batch of messages.
-        is_first: the message of the call carries no trace context; False for a batch.
+        is_first: the message of the call carries no valid trace context; False for a batch.
 
     `ended`: when the handler returned or raised, in ns since the epoch; None: not yet.
     """
@@ -70,8 +70,9 @@ class HandlerCall:
 
 
 class HandlerSpans:
-    """Makes the spans of one worker: for each handler run, and for each reroute without a run. `tenant`: spans name the
-    tenant of their message (its value of `fair_by`), except spans of batches. Thread-safe.
+    """Makes the spans of one worker: for each call of the handler, with a message or a batch, and for each reroute
+    while no span of the message is open, such as before its run or after a deferral. `tenant`: spans name the tenant of
+    their message (its value of `fair_by`), except spans of batches. Thread-safe.
     """
 
     def __init__(self, tracer: Tracer, policy: Policy, *, tenant: bool) -> None:
@@ -98,9 +99,9 @@ class HandlerSpans:
     # ---- around handlers
 
     def around(self, function: Callable[[Any], Any], *, is_async: bool, batches: bool) -> Callable[[Any], Any]:
-        """Returns the handler wrapped so that each call runs within a span. The wrapper drops the handler's result and
-        raises its exceptions. `is_async`: the handler, and so the wrapper, is async. `batches`: its argument is a
-        batch, else a message.
+        """Returns the handler wrapped so that each call runs within a span, or without one if tracing fails. The
+        wrapper drops the handler's result and raises its exceptions. `is_async`: the handler, and so the wrapper, is
+        async. `batches`: its argument is a batch, which has the outcomes of its messages afterwards; else a message.
         """
         begin = self._begin_batch if batches else self.begin
 
@@ -139,8 +140,8 @@ class HandlerSpans:
     # ---- the start
 
     def begin(self, message: Message) -> HandlerCall:
-        """Starts the span of a message that is about to be handled, and returns its HandlerCall; the span ends with the
-        handler's return or with the decision. May raise exceptions of the tracer; `around` and `began` suppress them.
+        """Starts the span of a message that is about to be handled, and returns its HandlerCall; one of the other
+        methods ends the span. May raise exceptions of the tracer or the propagator; `around` and `began` suppress them.
         """
         delivery, lane, headers = parts_of(message)
         carried = read_context(delivery.properties)
@@ -157,14 +158,14 @@ class HandlerSpans:
 
     def began(self, message: Message) -> dict[str, str]:
         """Starts the span of a message that goes to a process of the pool, and returns the properties that carry the
-        span's context there; empty if tracing fails.
+        span's context there; empty if tracing fails, or the propagator writes none.
         """
         with HARMLESS:
             return context_properties(self.begin(message).context)
         return {}
 
     def carrier(self) -> dict[str, str]:
-        """Properties that carry the context of the caller's current span; empty if there is none or tracing fails."""
+        """Properties that carry the caller's current context; empty if the propagator writes none, or tracing fails."""
         with HARMLESS:
             return context_properties()
         return {}
@@ -228,8 +229,8 @@ class HandlerSpans:
                 self._end_run(_key(message), run)
 
     def on_outcome(self, message: Message, outcome: Outcome) -> None:
-        """Notes the end of a run in a process of the pool, and ends its span if the outcome is DONE. A message without
-        a span has no effect.
+        """Notes the time at which a run in a process of the pool ended, and ends its span if the outcome is DONE; else
+        the decision ends it (`on_decision`). Does nothing if no span of the message is open.
         """
         run = self._open.get(_key(message))
         if run is not None:
@@ -238,8 +239,9 @@ class HandlerSpans:
                 self._end_run(_key(message), run)
 
     def vain(self, message: Message, why: str) -> None:
-        """Ends the span of a run that had no result, with the error type `why`. Its message is handled again, and no
-        decision about it follows from this run.
+        """Ends the span of a run that had no result, with the error type `why`. No decision about the message follows
+        from this run: it is handled again, by another process or, if the worker ends, by another worker. Does nothing
+        if no span of the message is open.
         """
         run = self._open.pop(_key(message), None)
         if run is not None:
@@ -247,8 +249,9 @@ class HandlerSpans:
             self._one_less(run)
 
     def on_decision(self, in_flight: InFlight, outcome: Outcome, decision: Decision) -> None:
-        """Ends the span of a message with the decision about it; a reroute without a run gets a span of its own. A
-        message without a context carries that of the span from then on, unless the span is of a batch. See
+        """Ends the open span of a message with the decision about it; that of a batch ends with its last message. If no
+        span is open, a reroute gets a span of its own, and other decisions get none. A message without a valid context
+        carries that of its span from then on, unless the span is of a batch. Tracing failures are logged only. See
         kodo_consumer.core.state.observer.DecisionObserver.
         """
         run = self._open.pop(in_flight, None)
@@ -282,7 +285,8 @@ class HandlerSpans:
             if isinstance(outcome, CorruptHeaders | RejectedByTarget):
                 self._fail(span, "Broken" if isinstance(outcome, CorruptHeaders) else "Refused")
         if not links:
-            _carry(in_flight, set_span_in_context(span, carried))
+            with HARMLESS:
+                _carry(in_flight, set_span_in_context(span, carried))
         span.end()
 
     def _tell(self, run: HandlerCall, in_flight: InFlight, outcome: Outcome, decision: Decision) -> None:
@@ -296,7 +300,7 @@ class HandlerSpans:
             self._fail(run.span, kind)
 
     def close(self) -> None:
-        """Ends the spans of handlers that still run when the worker ends, with the error type `released`."""
+        """Ends all open spans, such as those of handlers that still run, with the error type `released`."""
         for key, run in list(self._open.items()):
             if self._open.pop(key, None) is not None:
                 self._fail(run.span, "released")

@@ -22,9 +22,10 @@ _OF_ALL: Final[dict[str, Any]] = {**SYSTEM, "messaging.operation.name": "send", 
 
 def begin_span(tracer: Tracer, message: CheckedMessage) -> OnSent | None:
     """Interceptor around "publish", once its `tracer` is bound: starts the span of a message, and adds the span's
-    context to the message's properties. If the application put a context there, that context stays and is linked.
-    Returns the function that ends the span, which takes the receipt or the exception; None if the span is not sampled,
-    or tracing fails.
+    context to the message's properties. If these have a property of the propagator already, such as `baggage` alone,
+    nothing is added; a valid context in them is linked, and is the parent if there is no current span. Returns the
+    function that ends the span, which takes the receipt or the exception; None if the span is not sampled (its context
+    is added all the same), or if tracing fails. If the context cannot be added, the message goes without it.
     """
     with HARMLESS:
         span = _start_span(tracer, message)
@@ -38,7 +39,8 @@ def _start_span(tracer: Tracer, message: CheckedMessage) -> Span:
     name, attributes = f"send {message.topic}", {**_OF_ALL, "messaging.destination.name": message.topic}
     if not present(properties := message.properties):
         span = tracer.start_span(name, None, SpanKind.PRODUCER, attributes)
-        message.add_properties(context_properties(set_span_in_context(span)))
+        with HARMLESS:
+            message.add_properties(context_properties(set_span_in_context(span)))
         return span
     carried = read_context(properties)
     created = get_current_span(carried).get_span_context()

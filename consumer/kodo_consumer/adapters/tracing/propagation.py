@@ -43,19 +43,23 @@ HARMLESS: Final = _Harmless()
 
 
 def read_context(properties: Mapping[str, str]) -> Context:
-    """Context that a message carries, without the caller's current context; empty if the message carries none."""
+    """Context that a message carries, without the caller's current context; empty if the message carries none that is
+    valid. Raises exceptions of the propagator.
+    """
     return extract(properties, Context())
 
 
 def context_properties(context: Context | None = None) -> dict[str, str]:
-    """Properties that carry a context; None: the caller's current context."""
+    """New dict of the properties that carry a context (None: the caller's current one); empty if it has nothing that
+    the propagator writes. Raises exceptions of the propagator.
+    """
     carrier: dict[str, str] = {}
     inject(carrier, context)
     return carrier
 
 
 def present(properties: Mapping[str, str]) -> bool:
-    """True if a message has a property of the propagator; its context may be invalid."""
+    """True if a message has a property that the propagator may write, such as `baggage`; it may carry no valid span."""
     return not _fields(get_global_textmap()).isdisjoint(properties)
 
 
@@ -66,7 +70,9 @@ def _fields(propagator: TextMapPropagator) -> frozenset[str]:
 
 @contextmanager
 def within(carrier: Mapping[str, str]) -> Iterator[None]:
-    """Context manager: its body runs in the context that the properties `carrier` carry."""
+    """Context manager: its body runs in the context that the properties `carrier` carry, an empty one if they carry
+    none, in place of the current context. Raises exceptions of the propagator before the body.
+    """
     token = attach(read_context(carrier))
     try:
         yield

@@ -49,19 +49,22 @@ def sends_of(wanted: Wanted) -> Callable[[CheckedMessage], OnSent | None] | None
 
 
 def carry_span(wanted: Wanted, message: CheckedMessage) -> None:
-    """Interceptor of an outbox, for "publish": adds properties that carry the caller's current span to a message that
-    becomes a row, unless it carries one, or there are no traces. Whoever sends the row may be another process, much
-    later. Raises UsageError (K762) if traces are wanted (`on`) and cannot be made: see tracer_of.
+    """Interceptor of an outbox, for "publish": adds properties that carry the caller's current context to a message
+    that becomes a row, unless it has a property of a W3C context (`TRACE_NAMES`) or of the propagator, or there are no
+    traces (tracer_of). Another process may send the row, much later. Raises UsageError (K762) as tracer_of. If the
+    propagator fails, or the topology does not allow its properties, the message goes without them, and that is logged.
     """
     if TRACE_NAMES.isdisjoint(message.properties) and tracer_of(wanted) is not None:
-        from kodo_consumer.adapters.tracing.propagation import context_properties
+        from kodo_consumer.adapters.tracing.propagation import HARMLESS, context_properties, present
 
-        message.add_properties(context_properties())
+        with HARMLESS:
+            if not present(message.properties):
+                message.add_properties(context_properties())
 
 
 def tracer_of(wanted: Wanted) -> Tracer | None:
     """Tracer that makes spans; None: there are no traces, always so with `off`. With `auto` there are traces if the
-    process has set a tracer provider of OpenTelemetry before this call.
+    process has imported OpenTelemetry and has a tracer provider at this call; the no-op provider counts as none.
 
     Raises UsageError (K762) if `on` is wanted, and OpenTelemetry or a tracer provider is missing.
     """

@@ -26,7 +26,8 @@ def choose_level(in_flight: InFlight, policy: Policy, wall: int) -> Routed | Def
     may have evaluated them before), and whenever a wait in a waiting state or a backup level is over. Headers of a
     first delivery do not count, because any sender may write them. A message with MAX_ROUTES (8) such moves, or without
     a hop left, stays. But a message that exclusive levels send away from its level leaves even after MAX_ROUTES moves,
-    then only 30 s after it came there: workers with different files would otherwise send it to and fro without a pause.
+    then only 30 s after its publish time, or at once if that is 30 s in the future: workers with different files would
+    otherwise send it to and fro without a pause.
     """
     lane, headers, tenant = in_flight.lane.lane, in_flight.headers, in_flight.tenant
     move = policy.moves.get(tenant) if policy.moves else None
@@ -50,8 +51,8 @@ def choose_level(in_flight: InFlight, policy: Policy, wall: int) -> Routed | Def
         route = Routed(belongs, exclusive.rule_for(tenant, lane.level))
     if route is None:
         return None
-    on_level = wall - in_flight.delivery.publish_time
-    if headers.routes >= MAX_ROUTES and 0 <= on_level < _SLOW:
+    on_level = wall - in_flight.delivery.publish_time  # negative if the clock of the worker that sent it is ahead
+    if headers.routes >= MAX_ROUTES and abs(on_level) < _SLOW:
         in_flight.lane.count("route_stopped", "exclusive")
         return Deferred("moved too often")
     in_flight.lane.count("routed", "exclusive level")

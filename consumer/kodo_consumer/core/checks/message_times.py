@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from kodo_consumer.core.values.envelope import Duration
 from kodoctl.text.escaping import one_line
+from kodoctl.text.formatting import epoch_ms
 from kodoctl.topology.units import UnitError
 
 _MAX_SHOWN: Final = 60  # characters of a value in an error
@@ -27,7 +28,7 @@ def as_time(name: str, value: Any, found: list[str]) -> int:
         if value.tzinfo is None or value.utcoffset() is None:
             found.append(f"{name} is {value}, without a time zone: give `datetime.now(UTC)` or the like")
             return 0
-        if (since := int(value.timestamp() * 1000)) >= 0:
+        if (since := epoch_ms(value)) >= 0:
             return since
     found.append(
         f"{name} is {one_line(repr(value), _MAX_SHOWN)}, not ms since the epoch, nor a datetime with a time zone"

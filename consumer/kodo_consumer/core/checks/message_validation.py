@@ -39,14 +39,16 @@ _TIME_END: Final = 1 << 63  # ms
 
 
 class SendOptions(TypedDict, total=False):
-    """Options of a message that is sent. A name that is left out has the value None, or 0 for `event_time`.
+    """Options of a message that is sent. A name that is left out counts as None, or as 0 for `event_time`.
 
-    `key`: orders messages, and chooses the partition; `ordering_key`: the key by which key_shared subscriptions order,
-    in place of `key`; it chooses the partition if there is no `key`. `properties`: texts; values that are true, false
-    or numbers are sent as JSON writes them. `event_time`: an aware datetime, or ms since the epoch; 0: none. `delay`:
-    time after which readers get the message, as "10m", seconds or a timedelta; `deliver_at`: moment at which they get
-    it, as an aware datetime or ms since the epoch, and at once if that is past; give at most one of these two. `id`:
-    identity of the message (`kodo-id`), the same for a message that is sent again; None or empty: a new one.
+    `key`: chooses the partition, and messages with the same key stay in order for readers that keep an order;
+    `ordering_key`: the key within which these readers keep the order, in place of `key`; it chooses the partition if
+    there is no `key`. `properties`: texts; true, false and finite numbers are sent as JSON writes them. `event_time`:
+    an aware datetime, or ms since the epoch, not before 1970; 0: none. `delay`: time from the call on after which
+    readers get the message, at the earliest, as "10m", seconds or a timedelta; `deliver_at`: earliest moment at which
+    they get it, as an aware datetime or ms since the epoch; they get it at once if that is past. Give at most one of
+    these two. `id`: identity of the message (`kodo-id`), the same for a message that is sent again; None or empty: a
+    new one.
     """
 
     key: str | None
@@ -78,9 +80,9 @@ def _suggest(name: str) -> str:
 
 
 def message_arguments(*, key: Any = None, id: Any = None, event_time: Any = 0, **texts: Any) -> str:  # noqa: A002
-    """Checks arguments of a message and returns its key, which is empty if `key` is None. `id`: value of its `kodo-id`,
-    None: not given; `event_time`: ms since the epoch, 0: none; `texts`: other arguments by name, each of which must be
-    a text. Raises UsageError with one diagnostic for each wrong argument.
+    """Checks arguments of a message and returns its key, which is empty if `key` is None. `key`, and `id` (the value of
+    its `kodo-id`): a text or None; `event_time`: ms since the epoch as an int, 0: none; `texts`: other arguments by
+    name, each of which must be a text. Raises UsageError with one diagnostic for each wrong argument.
     """
     given = {**texts, "key": key, "id": id}
     optional = ("key", "id")
@@ -102,7 +104,8 @@ def _argument_error(found: Iterable[str]) -> UsageError:
 
 def plain_properties(properties: Mapping[str, PropertyValue] | None) -> dict[str, str]:
     """Returns the properties as texts, without a check against a topology; None gives an empty dict. Raises UsageError
-    with one diagnostic for each property that cannot become a text (see kodo_consumer.core.values.wire_texts).
+    with one diagnostic for each property whose name is no text, or whose value cannot become one (see
+    kodo_consumer.core.values.wire_texts), or with a single one if `properties` is no mapping.
     """
     texts, wrong = property_texts({} if properties is None else properties)
     if wrong:
@@ -119,13 +122,14 @@ def _list_names(names: Iterable[str]) -> str:
 
 
 def check_of(send_target: SendTarget) -> Check | None:
-    """Returns the check of payloads against the schema of a topic; None: the topology declares no schema for the topic."""
+    """Returns the check of payloads against the schema of a topic; None: the topology declares none for the topic."""
     return None if send_target.schema is None else Payloads(send_target.payload_type, send_target.schema)
 
 
 def validator_of(send_target: SendTarget, largest: int = 0, delays: DelayedDelivery | None = None) -> MessageValidator:
-    """Returns the rules for messages to a send target. `largest`: bytes that a message may have there; 0: any number.
-    `delays`: the broker's setting of delayed delivery; None: not known.
+    """Returns the rules for messages to a send target. `largest`: bytes that a message may have there, 0: any number;
+    sizes in `send_target` do not count. `delays`: the broker's setting of delayed delivery; None: not known, and then
+    only `send_target` limits delays.
     """
     return MessageValidator(
         check_of(send_target),
@@ -138,8 +142,8 @@ def validator_of(send_target: SendTarget, largest: int = 0, delays: DelayedDeliv
 
 
 class DelayRule(NamedTuple):
-    """Rule for delays of messages to a topic. `refusal`: why none may have a delay; "": they may. `longest`: maximum
-    delay in ms, 0: none; `whose`: what sets the maximum, in words.
+    """Rule for delays of messages to a topic. `refusal`: why no message may have a delay; "": messages may. `longest`:
+    maximum delay in ms, 0: any delay is allowed; `whose`: what sets the maximum, in words.
     """
 
     refusal: str = ""
@@ -148,9 +152,9 @@ class DelayRule(NamedTuple):
 
     @classmethod
     def of(cls, send_target: SendTarget, delays: DelayedDelivery | None) -> DelayRule:
-        """Returns the rule for a send target: no delay if one of its readers would get the message at once, or all
-        would because the broker's delayed delivery is off, else at most the smaller one of `ttl` and the broker's
-        maximum. `delays`: the broker's setting; None: not known.
+        """Returns the rule for a send target: no delay if one of its subscriptions would get delayed messages at once,
+        or if the broker's delayed delivery is off, so that all would; else at most the smaller one of `ttl` and the
+        broker's maximum, as far as they are set. `delays`: the broker's setting; None: not known.
         """
         ground = send_target.ground
         if send_target.undelayed:
@@ -176,8 +180,9 @@ class DelayRule(NamedTuple):
 
 
 class NewMessage(NamedTuple):
-    """A message that its topic takes, not sent yet. `id`: its identity (`kodo-id`); `event_time`: ms since the epoch,
-    0: none; `deliver_at`: ms since the epoch, None: at once.
+    """A message that its topic takes, not sent yet; only its size is not checked yet. `id`: its identity (`kodo-id`),
+    "" if the database of an outbox makes one; `event_time`: ms since the epoch, 0: none; `deliver_at`: ms since the
+    epoch, None: at once.
     """
 
     id: str
@@ -196,12 +201,11 @@ class NewMessage(NamedTuple):
         return self.key or self.ordering_key
 
     def outgoing(self, topic: str, partition: str, number: Number | None, signer: Signer | None) -> Outgoing:
-        """Returns the message to publish to a partition of the topic (or to the topic itself), with its identity and its
-        sequence number (None: it has none), signed by `signer` (None: not signed). To be called once: identity and
-        number are written into `properties`.
+        """Returns the message to publish to `partition`, the full name of a partition of the topic (or of the topic
+        itself), with its identity and its sequence number (None: it has none), signed for `topic` by `signer` (None:
+        not signed). `properties` of this object stay as they are.
         """
-        properties = self.properties
-        properties[ID] = self.id
+        properties = {**self.properties, ID: self.id}
         if number is not None:
             properties[SEQ] = str(number)
         if signer is not None:
@@ -212,10 +216,10 @@ class NewMessage(NamedTuple):
 
 
 class CheckedMessage:
-    """A message whose payload, properties and options the topology allows, before it is published (Producer) or becomes
-    a row (Outbox). `id`: its identity (`kodo-id`), "" for a row of an outbox whose database makes one; `topic`: the
-    topic's full name from a Producer, the name in the row from an Outbox; `properties`: a view, which only
-    `add_properties` changes.
+    """A message whose payload, properties and options the topology (if the sender knows one) allows; its size is not
+    checked yet. Hooks get it before it is published (Producer) or becomes a row (Outbox). `id`: its identity
+    (`kodo-id`), "" for a row of an outbox whose database makes one; `topic`: the full name of the topic to which a
+    Producer publishes it, the name in the row from an Outbox; `properties`: a view; change it by `add_properties`.
     """
 
     __slots__ = ("_form", "_message", "id", "topic")
@@ -238,11 +242,12 @@ class CheckedMessage:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """Properties of the message, without those of the platform."""
+        """Properties of the message, as texts, without those of the platform."""
         return MappingProxyType(self._message.properties)
 
     def add_properties(self, properties: Mapping[str, PropertyValue]) -> None:
-        """Adds properties, in place of those that the message has by these names. Raises UsageError for names and
+        """Adds properties, in place of those that the message has by these names; to be called before the message is
+        published or becomes a row. Raises UsageError, and adds none, if `properties` is no mapping, and for names and
         values that the topology does not allow.
         """
         self._message.properties.update(self._form.check_added(properties))
@@ -258,7 +263,7 @@ def _due(delay: Any, deliver_at: Any, now: int, found: list[str]) -> int | None:
 
 
 class MessageValidator:
-    """Rules for messages to one topic: its payload schema, and the properties that it declares."""
+    """Rules for messages to one topic: its payload schema, its properties, its size limit and its rule for delays."""
 
     def __init__(
         self,
@@ -291,9 +296,9 @@ class MessageValidator:
         id: str | None = None,  # noqa: A002  # the word of the message property
     ) -> NewMessage:
         """Returns the message that a sender gave, as NewMessage, with a new `id` if it has none: the one rule of
-        `Producer` and of the test harness. `wall`: returns the time, in ms since the epoch; the other arguments: see
-        SendOptions. Raises UsageError for anything that the topology does not allow, except for the size, which depends
-        on the sequence number (see `too_large`).
+        `Producer`, of sources and of the test harness. `wall`: returns the time, in ms since the epoch; the other
+        arguments: see SendOptions. Raises UsageError for options of a wrong type or value, and for anything that the
+        topology does not allow, except for the size, which depends on the sequence number (see `too_large`).
         """
         found = [
             f"{name} is {why}"
@@ -323,10 +328,10 @@ class MessageValidator:
         )
 
     def encode(self, payload: Any) -> bytes | None:
-        """Returns the payload as bytes. Bytes stay as they are, and are checked if the topic has a schema; any other
-        value is encoded, as Avro on an Avro topic, else as compact JSON (kodo_consumer.core.payloads.plain_values), and
-        checked; None, a tombstone, stays None. Raises UsageError if the schema forbids the payload, or if a value is
-        not JSON, such as NaN or a set.
+        """Returns the payload as bytes; None, a tombstone, stays None. Bytes stay as they are, and are checked if the
+        topic has a schema. Any other value is encoded, as Avro on a topic with an Avro schema, else as compact JSON (a
+        text with its quotes; see kodo_consumer.core.payloads.plain_values), and checked. Raises UsageError if the
+        schema forbids the payload, or if a value that is to be JSON is not, such as NaN, a set or a bytearray.
         """
         try:
             if isinstance(self._check, Payloads) and self._check.kind == "avro":
@@ -356,8 +361,9 @@ class MessageValidator:
 
     def check_properties(self, properties: Mapping[str, Any] | None) -> dict[str, str]:
         """Returns the properties as texts (see kodo_consumer.core.values.wire_texts); None gives an empty dict. Raises
-        UsageError about all missing and reserved names, undeclared ones if the topic declares any (those of traces are
-        free), and values that cannot become texts.
+        one UsageError about required properties that are missing, names that are reserved, that are not declared if the
+        topic declares any (those of traces are free) or that are no texts, and values that cannot become texts; if
+        `properties` is no mapping, about that alone.
         """
         texts, wrong = property_texts({} if properties is None else properties)
         if not isinstance(properties, Mapping | None):
@@ -368,7 +374,7 @@ class MessageValidator:
 
     def check_added(self, properties: Mapping[str, Any]) -> Mapping[str, str]:
         """Checks properties that are added to a message with checked ones, and returns them as texts. Raises UsageError
-        as `check_properties` does, except about missing ones.
+        as `check_properties` does, except about missing ones; None is refused.
         """
         if isinstance(properties, dict):
             for name, value in properties.items():
@@ -395,8 +401,9 @@ class MessageValidator:
         return (f"{what}: {_list_names(found)}{advice}" for found, what, advice in groups if found)
 
     def too_large(self, message: Outgoing) -> UsageError | None:
-        """Returns the UsageError to raise for a message that is too large for the topic, also when it is compressed;
-        None: it may be sent, or the topic has no limit of its own, and only the broker knows its maximum.
+        """Returns the UsageError to raise for a message that is too large for the topic in every way in which it may be
+        sent (see kodoctl.protocol.compression.algorithm_within); None: it may be sent, or no limit of the topic is
+        known here, and only the broker knows its maximum.
         """
         if not self._largest:
             return None
@@ -404,4 +411,6 @@ class MessageValidator:
         if algorithm_within(self._compression, message.payload, size, largest, is_free=self._is_free) is not None:
             return None
         detail = f"{whole_topic(message.topic)}: {size} bytes with its properties; the topic takes {largest}"
+        if size <= largest:
+            detail += f"; {self._compression} may make it larger, and sent uncompressed it would overtake earlier ones"
         return UsageError(error("K729", "message too large", detail))

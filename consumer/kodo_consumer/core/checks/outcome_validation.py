@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 
 class OutcomeValidator:
-    """Checks moves, postponements and transfers that handlers request, by a policy. A transfer to a topic of the same
-    file must also fit the schema and the required properties that the file declares for that topic.
+    """Checks moves, postponements and transfers that handlers request, by a policy; all other outcomes pass. A transfer
+    to a topic of the same file must also fit the payload schema of that topic, and have its required properties;
+    undeclared properties and the size are not checked.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -26,7 +27,9 @@ class OutcomeValidator:
         self._forms: dict[str, MessageValidator | None] = {}
 
     def validate(self, in_flight: InFlight, asked: Outcome) -> Outcome:
-        """Returns the outcome `asked`, or Failed with the reason if it cannot be carried out."""
+        """Returns the outcome `asked`, or Failed with the reason if it is a move, a postponement or a transfer that
+        cannot be carried out.
+        """
         if isinstance(asked, MoveAsked):
             problem = why_not_level(in_flight.envelope(may_wait=True), asked.level, self._policy)
             exclusive = self._policy.exclusive

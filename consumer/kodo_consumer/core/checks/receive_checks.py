@@ -27,11 +27,14 @@ UNSIGNED = "control properties without a valid signature"
 
 
 def check_on_receipt(in_flight: InFlight, policy: Policy, wall: int) -> Outcome | None:
-    """Sets `headers` of the message to the part of its headers that may be believed, and with a signer removes from
-    `delivery` the properties that may not; notes in `delivery.broken` why headers are corrupt. Returns
-    OtherSubscription if it is meant for another subscription, Discarded if a person discards it, CorruptHeaders if its
-    headers are unsigned or broken, else None. On a ready topic such headers are dropped instead: the message counts as
-    a first delivery. `wall`: ms since the epoch.
+    """Sets `headers` of the message to the part of its headers that may be believed; with a signer it also removes from
+    `delivery` the platform's properties that may not. Returns the first of these that applies: OtherSubscription if the
+    message is meant for another subscription or is a producer's mark; Discarded if a person discards it; CorruptHeaders
+    if its headers are unsigned (with a signer) or broken, and then notes the reason in `delivery.broken`; None.
+
+    On a ready topic unsigned or broken headers are dropped instead: the message counts as a first delivery, but broken
+    headers still say which subscription it is meant for. A reason that `delivery.broken` had before is left to
+    `check_before_queueing`. `wall`: ms since the epoch.
     """
     broken = ""
     if policy.signer is not None:
@@ -55,9 +58,9 @@ def verify_headers(delivery: Delivery, lane: Lane, signer: Signer) -> tuple[Deli
     """Returns the message with those properties that may be believed, and the reason why it must not be handled ("" if
     it may be).
 
-    On a ready topic unsigned platform properties are removed, except a producer's mark: the message is a first
-    delivery. On a state topic only workers write, and they sign: a message without a valid signature loses them too,
-    and must not be handled.
+    A message without a valid signature loses all properties of the platform but that of encryption. On a ready topic it
+    counts as a first delivery then; a producer's mark stays a mark, which nobody handles. On a state topic only the
+    platform writes, and signs: there such a message must not be handled.
     """
     ready = lane.state is State.READY
     properties = delivery.properties
@@ -98,8 +101,9 @@ def _is_adopted(in_flight: InFlight, policy: Policy) -> bool:
 
 
 def check_before_queueing(in_flight: InFlight, policy: Policy, wall: int) -> Outcome | None:
-    """Returns the outcome that keeps the message out of the queue: CorruptHeaders if it is broken, TooEarly or
-    TakenOverFromSoften before its due time, else that of `choose_level`. None: queue it. `wall`: ms since the epoch.
+    """Returns the outcome that keeps the message out of the queue: CorruptHeaders if `delivery.broken` has a reason,
+    TooEarly or TakenOverFromSoften before its due time, else that of `choose_level`, which also counts routes. None:
+    queue it. `headers` must be set, as `check_on_receipt` does. `wall`: ms since the epoch.
     """
     if in_flight.delivery.broken:
         return CorruptHeaders(in_flight.delivery.broken)

@@ -37,14 +37,14 @@ _EVENTS: Final = {
 
 def event_of(rule: Rule) -> Event:
     """Event of the audit record for a message that ended in its lane by `rule`; MOVED for each rule without an event of
-    its own, such as a reroute.
+    its own, such as RETRYING.
     """
     return _EVENTS.get(rule, Event.MOVED)
 
 
 class AuditBatch(PendingPublish):
-    """Publish of one message with several records, repeated until it has a receipt. `in_flight`: the messages to
-    acknowledge after that; empty if they need not wait. `records`: number of records.
+    """Publish of one message with one or more records, repeated until the broker has stored it. `in_flight`: the
+    messages to acknowledge after that; empty if they need not wait. `records`: number of records.
     """
 
     __slots__ = ("in_flight", "records")
@@ -55,9 +55,10 @@ class AuditBatch(PendingPublish):
 
 
 class AuditRecorder:
-    """Gathers and publishes the audit records of one run of a worker, numbered from 1; a missing number shows records
-    that were given up. `run`: name of the run, set before the first record. `waiting`: number of messages that wait for
-    the receipt of their record. Calls need the engine's lock.
+    """Gathers and publishes the audit records of one run of a worker, numbered from 1; a number that stays missing
+    shows a record that was given up or never stored. `run`: name of the run, set before the first record. `waiting`:
+    number of messages that wait for the receipt of their record; 0 if messages need not wait. Calls need the engine's
+    lock.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class AuditRecorder:
 
     @property
     def busy(self) -> bool:
-        """True if records are gathered, or published without a receipt yet."""
+        """True if records are gathered, or published and not stored yet, as far as a receipt tells."""
         return bool(self._gathered) or self._out > 0
 
     def add(  # the columns of a record
@@ -94,12 +95,13 @@ class AuditRecorder:
         token: object = "",
     ) -> bool:
         """Adds the audit record of a message that has ended in its lane. Returns True if the message may be
-        acknowledged now. False: the caller acknowledges it when `on_stored` returns it, after the record's receipt.
+        acknowledged now. False: its stage is RECORDED now, and the caller acknowledges it when `on_stored` returns it.
 
         `why`: rule by which it ended; `now`: seconds of the monotonic clock; `reason`: text for the record; `sent`: the
-        reroute that is stored, None if the message was not published elsewhere; `token`: position of the stored copy,
-        by its receipt; ignored without `sent`. Publishes the gathered records at once if they are 1,000, or have
-        100,000 characters of error texts; else a timer does after 0.05 s.
+        reroute that is stored, from which the record takes target and error text, None if the message was not published
+        elsewhere; `token`: position of the stored copy, by its receipt; ignored without `sent`. Calls `flush` at once
+        if 1,000 records are gathered, or records with 100,000 characters of error texts; else a timer does, 0.05 s
+        later at most.
         """
         delivery, headers, wall = in_flight.delivery, in_flight.headers, self._clock.wall()
         stored_at = delivery.position
@@ -139,8 +141,8 @@ class AuditRecorder:
         return not self._to.wait
 
     def flush(self, now: float) -> None:
-        """Publishes the gathered audit records. If messages need not wait for records and more than 100,000 would be
-        without a receipt, gives the gathered ones up, with an alarm.
+        """Publishes the gathered audit records, if there are any, as one message. If messages need not wait for records
+        and more than 100,000 would be without a receipt, gives the gathered ones up, with an alarm.
         """
         if not self._gathered:
             return
@@ -158,7 +160,9 @@ class AuditRecorder:
         self._send(AuditBatch(message, in_flight, len(records)), now)
 
     def on_stored(self, bundle: AuditBatch) -> list[InFlight]:
-        """Counts the records of a batch whose receipt came. Returns the messages that the caller may acknowledge now."""
+        """Counts the records of a batch that is stored. Returns the messages that waited for it and may be acknowledged
+        now.
+        """
         self._out -= bundle.records
         self._context.counts.recorded += bundle.records
         self.waiting -= len(bundle.in_flight)

@@ -48,10 +48,10 @@ _TICK: Final = 1.0  # seconds between two looks at what no event announces
 
 
 class Engine:
-    """Engine of one worker: it tracks each message of one subscription and decides about it. Callers make one call at a
-    time (under one lock), then fetch and carry out effects (`context.take_effects`) and `acknowledgements`. `draining`:
-    it receives and starts nothing more. `confirms`: results of acknowledgements will be reported to
-    `context.confirmations`.
+    """Engine of one worker: it tracks each message that the worker received and did not acknowledge yet, and decides
+    about it. Callers make one call at a time (under one lock), then fetch and carry out effects
+    (`context.take_effects`) and `acknowledgements`. `draining`: it receives and starts nothing more. `confirms`:
+    results of acknowledgements will be reported to `context.confirmations`.
     """
 
     def __init__(
@@ -95,9 +95,11 @@ class Engine:
 
     def deliver(self, index: int, deliveries: Sequence[Delivery]) -> None:
         """Takes messages of the lane with this index; drops all of them if the engine drains or has left the lane. A
-        copy of a message in flight is dropped. A copy of a message that was acknowledged within the last minute, or
-        whose batch has others in flight, is only acknowledged again. Messages of a failover partition that is another
-        worker's are kept aside.
+        copy of a message in flight is dropped, but its token replaces the earlier one. A copy of an acknowledged
+        message is only acknowledged again, while another message of its entry (batch) is in flight, and for about a
+        minute after the entry's last acknowledgement (see LaneState.entry); later it counts as new. Messages of a
+        failover partition that this worker may not handle now are kept aside, or dropped if the broker will send them
+        again.
         """
         if self.draining or index in self.presence.away:
             return
@@ -134,16 +136,18 @@ class Engine:
         self.handover.on_disconnect(self.lanes[index], partition)
 
     def start_until(self, index: int, moment: float) -> None:
-        """Lets messages of a lane (`index`) start only before `moment` (monotonic seconds; infinite: at any time)."""
+        """Lets messages of a lane (`index`) start only before `moment` (monotonic seconds; infinite: at any time). It
+        replaces an earlier moment.
+        """
         queues = self.scheduler.queues
         if queues.starts_until[index] <= self._clock.now():
             queues.version += 1  # its messages may start again
         queues.starts_until[index] = moment
 
     def withdraw(self, index: int, tokens: Collection[object]) -> Sequence[object]:
-        """Releases those messages of a lane, by their tokens, that have not started. Returns the tokens of those that
-        stay in flight: a handler works on them or has deferred them, they are being published elsewhere, await their
-        audit record, or are parked.
+        """Releases those messages of a lane, by the tokens of their latest deliveries, that have not started (see
+        HandOver). Returns those of `tokens` whose messages stay in flight: a handler works on them or has deferred
+        them, they are being published elsewhere, await their audit record, or are parked.
         """
         lane = self.lanes[index]
         self.handover.drop_unstarted(lane, tokens=frozenset(tokens))
@@ -173,8 +177,9 @@ class Engine:
     def receipts(self, receipts: Sequence[tuple[int, Receipt]]) -> None:
         """Takes receipts by their tickets, and ignores unknown tickets. A stored message is acknowledged in its lane,
         after the receipt of its audit record if messages wait for those; one whose receipt is Unconfirmed is sent
-        again, and a refused one goes to the dead letters, or stays in flight unhandled (parked) if those refuse it.
-        Then publishes moves that waited for room.
+        again after a backoff. One that its target refuses is sent again without its error text, if it has one; else it
+        becomes a dead letter or, if the dead letters refuse it or there are none, stays in flight unhandled (parked).
+        Audit records are sent again until they are stored. Then publishes moves that waited for room.
         """
         now, flow = self._clock.now(), self.flow
         for ticket, receipt in receipts:
@@ -186,11 +191,15 @@ class Engine:
 
     @property
     def version(self) -> int:
-        """Number that grows whenever `take` may find a message again."""
+        """Number that grows when messages were queued or more may start, so that `take` may find one again. The end of
+        a run alone, which may let another message start, need not change it.
+        """
         return self.scheduler.queues.version + self.scheduler.throttle.version
 
     def next(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
-        """Ends the run of `finished` with its outcome, unless both are None, then takes the next message as `take`."""
+        """Ends the run of `finished`, if that is not None, with `outcome`, which must not be None in this case. Then
+        takes the next message as `take`.
+        """
         now = self._clock.now()
         if finished is not None:
             assert outcome is not None
@@ -198,10 +207,10 @@ class Engine:
         return self.take(now)
 
     def take(self, now: float | None = None) -> Message | None:
-        """Takes the next message to handle, with its tokens of all limits; its handler counts as started. Due timers go
-        first. None if no message may start, the engine drains, too many messages are deferred, or limits refused 64
-        messages in a row; in the last case `version` has grown, so that the caller calls again. `now`: monotonic
-        seconds, None: those of the clock.
+        """Takes the next message to handle, with its tokens of all limits; its handler counts as started. None if the
+        engine drains; else due timers go first, and None means that no message may start, too many messages are
+        deferred, or limits refused 64 messages: then `version` has grown, so that the caller calls again. `now`:
+        monotonic seconds, None: those of the clock.
         """
         if self.draining:
             return None
@@ -211,8 +220,9 @@ class Engine:
         return self.runs.take(now)
 
     def finish(self, message: Message, outcome: Outcome, now: float | None = None) -> bool:
-        """Ends the run of a message's handler and carries out the outcome, or Failed if the outcome is invalid. Returns
-        False, without effect, if the run has ended already, such as by its time-out.
+        """Ends the run of a message's handler and carries out the outcome, or Failed if the outcome is invalid (see
+        OutcomeValidator). Returns False, without effect, if the run has ended already, such as by its time-out or
+        because the handler deferred the message.
         """
         return self.runs.finish(message, outcome, self._clock.now() if now is None else now)
 
@@ -236,8 +246,9 @@ class Engine:
 
     def tick(self) -> float:
         """Does all work that depends on time alone: due timers, handlers and deferred messages that took too long,
-        sends that hang, and each second the checks of limits, tenants, lanes and gaps. Returns the seconds until the
-        next tick; infinite: none is due.
+        sends that hang, and, once a second at most, the checks of limits, tenants, lanes and gaps; lets lanes that have
+        room again deliver. Returns the seconds until the next tick; infinite: none is due. An event may make one due
+        sooner. The check of gaps makes none due: callers that need it come every few seconds in any case.
         """
         now = self._clock.now()
         self.advance(now)
@@ -267,8 +278,9 @@ class Engine:
         return max(0.0, due - now)
 
     def resume_lanes(self) -> None:
-        """Adds an effect by which a lane delivers again, for each lane whose last `room` was 0 and that now has room
-        for a batch or runs dry, and is neither paused nor blocked.
+        """Adds an effect by which a lane delivers again, for each lane whose `room` was 0 since its last such effect,
+        if the lane is neither paused nor blocked and LookaheadBudget.should_resume is true for it. Its `room` may be 0
+        again for another reason.
         """
         now = self._clock.now()
         for lane in list(self.lookahead.lanes_without_capacity):
@@ -291,13 +303,15 @@ class Engine:
     def on_active_consumers(
         self, index: int, named: Mapping[str, str] | None, asked: float, emptied: Mapping[str, float]
     ) -> None:
-        """Takes the broker's answer about the active consumer of each partition of a lane, which must be a ready lane
-        of a failover subscription. Releases unstarted messages of partitions that another worker has now, or whose last
-        answer has lapsed. Delivers kept messages of partitions that this worker may handle now.
+        """Takes the broker's answer about the active consumer of each partition of a lane that was prepared by
+        LaneState.start_as_named, as ready lanes of a failover subscription are. Releases unstarted messages of
+        partitions that another worker, or nobody, has now, or whose last answer has lapsed. Delivers kept messages of
+        partitions that this worker may handle now.
 
         Args:
             index: index of the lane.
-            named: name of the active consumer by partition (number as a text), "" for none; None: the request failed.
+            named: name of the active consumer by partition (number as a text), "" for none; None: the request failed. A
+                partition that it leaves out keeps its last answer until that lapses.
             asked: monotonic seconds before the request; an answer that comes 2 s later or more does not count.
             emptied: monotonic seconds when the client library last contained no message of a partition.
         """
@@ -305,7 +319,9 @@ class Engine:
             self.deliver(index, ready)
 
     def on_leases_changed(self, limiters: Sequence[Limiter]) -> None:
-        """Lets waiters of these limiters try again: their leases have changed, or the store was lost or is back."""
+        """Lets messages that wait at these limiters try again, as far as Scheduler.on_leases_changed does: the leases
+        of these limiters have changed, or the store was lost or is back.
+        """
         for limiter in limiters:
             self.scheduler.on_leases_changed(limiter, self._clock.now())
 
@@ -316,12 +332,13 @@ class Engine:
         paused: AbstractSet[str] = frozenset(),
         left: AbstractSet[int] = frozenset(),
     ) -> None:
-        """Puts a policy with the same lanes in force. `resting`: indices of paused lanes. `paused`: paused tenants.
-        `left`: indices of paused lanes from which the worker disconnects although they are ready lanes, because a
-        command moves their cursor.
+        """Puts a policy in force that differs from the one before in nothing for which a worker needs a restart, such
+        as lanes or look-ahead (see kodo_consumer.runtime.topology_reload). `resting`: indices of paused lanes.
+        `paused`: paused tenants. Lanes and tenants that are left out are not paused any more. `left`: indices of paused
+        lanes from which the worker disconnects although they are ready lanes, because a command moves their cursor.
 
-        If moves of tenants or exclusive levels have changed, queued messages that now belong on another level are moved
-        there. Handlers that run go on, but under the new time-out.
+        If moves of tenants or exclusive levels have changed, messages in queues or at limits that now belong on another
+        level are moved there. Handlers that run go on.
         """
         before, self.context.policy = self.context.policy, policy
         self.runs.apply_policy()
@@ -336,9 +353,9 @@ class Engine:
     # ---- the end
 
     def drain(self) -> None:
-        """Receives and starts nothing more, releases messages that have not started (they stay unacknowledged, and the
-        broker delivers them again when the connections close), and publishes gathered audit records. Running handlers
-        and publishes continue until `busy` is False.
+        """Receives and starts nothing more, releases messages that have not started (see HandOver; they stay
+        unacknowledged, and the broker delivers them again when the connections close), and publishes gathered audit
+        records. Running handlers, deferred messages and publishes continue until `busy` is False.
         """
         self.draining = True
         for lane in self.lanes:
@@ -348,18 +365,21 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """True if a handler runs, a message is deferred, or a receipt or a confirmation is awaited."""
+        """True if `works` is, or a confirmation is awaited."""
         confirmations = self.context.confirmations
         return self.works or (confirmations is not None and confirmations.awaited > 0)
 
     @property
     def works(self) -> bool:
-        """True if a handler runs, a message is deferred, or a receipt is awaited."""
+        """True if a handler runs, a message is deferred, a publish awaits its receipt or next try, or audit records are
+        gathered or not stored yet.
+        """
         return bool(self.runs.running or self.runs.deferred) or self.flow.busy
 
     def check_invariants(self) -> list[str]:
-        """Checks that every unacknowledged message is in exactly one stage. Returns a text for each contradiction; the
-        list is empty unless there is a bug. Called with the worker's lock.
+        """Compares the stages of all messages in flight with the sizes of the structures that they wait in: each must
+        be in exactly one. Returns a text for each contradiction; the list is empty unless there is a bug. Called with
+        the worker's lock.
         """
         counted = {
             Stage.RUNNING: len(self.runs.running),

@@ -1,4 +1,4 @@
-"""Hand-over: messages that have not started are released, because the broker redelivers them, to this worker or another.
+"""Hand-over: unstarted messages are released, because the broker redelivers them, to this worker or another.
 
 Reasons: a connection was lost, the worker ends, or the broker named another active consumer for a partition of an
 ordered topic. The engine drops the redelivery of a message that runs.
@@ -29,7 +29,9 @@ log = logging.getLogger("kodo.consumer")
 
 class HandOver:
     """Releases messages that have not started (gives them up without an acknowledgement, because the broker redelivers
-    them), and takes the answers of the broker about active consumers. All calls need the engine's lock.
+    them), and takes the answers of the broker about active consumers. A message has not started while it waits in
+    memory, for its turn, its key, a limit, a moment or its move, also if its handler ran before and failed. All calls
+    need the engine's lock.
     """
 
     def __init__(
@@ -46,8 +48,8 @@ class HandOver:
 
     def on_disconnect(self, lane: LaneState, partition: str | None = None) -> None:
         """Releases the unstarted messages of a lane, of one partition (number as a text) or of all (None), because the
-        broker delivers them again. Running handlers and publishes continue: Engine.deliver drops redeliveries of their
-        messages. Gap detection starts anew.
+        broker delivers them again, and drops those that are kept aside. All other messages go on as before:
+        Engine.deliver drops their redeliveries. Gap detection starts anew, for all lanes.
         """
         self._others_read()
         if lane.active is not None:
@@ -57,13 +59,15 @@ class HandOver:
     def drop_unstarted(
         self, lane: LaneState, partition: str | None = None, tokens: AbstractSet[object] | None = None
     ) -> list[InFlight]:
-        """Releases the unstarted messages of a lane, of one partition or of all (None), with these tokens or any (None),
-        and returns them. They are not acknowledged, so the broker still has them.
+        """Releases the unstarted messages of a lane, of one partition or of all (None), with these tokens or with any
+        (None), and returns them. They are not acknowledged, so the broker still has them. A message that becomes the
+        first of its key by this is checked, and may be queued.
         """
         unstarted = lane.take_unstarted(partition, tokens)
         for in_flight in unstarted:
             in_flight.give_back()
             self._flow.release(in_flight)
+        self._scheduler.drop_waiters(unstarted)
         self._context.counts.released += len(unstarted)
         self._scheduler.queues.drop(lane)
         for key_queue in list((lane.key_queues or {}).values()):
@@ -74,14 +78,14 @@ class HandOver:
     def on_active_consumers(
         self, lane: LaneState, named: Mapping[str, str] | None, asked: float, emptied: Mapping[str, float]
     ) -> Sequence[Delivery]:
-        """Takes an answer of the broker about a lane of an ordered topic. `named`: name of the active consumer by
-        partition (number as a text), "" for none; None: the request failed. `asked`: monotonic seconds before the
-        request; an answer VALID (2) seconds later or more does not count. A partition that `named` leaves out (its
-        broker is away) keeps its last answer until that lapses. `emptied`: monotonic seconds when the client library
-        last contained no message of a partition.
+        """Takes an answer of the broker about a lane whose partitions have active consumers (see
+        LaneState.start_as_named). `named`: name of the active consumer by partition (number as a text), "" for none;
+        None: the request failed. `asked`: monotonic seconds before the request; an answer VALID (2) seconds later or
+        more does not count. A partition that `named` leaves out (its broker is away) keeps its last answer until that
+        lapses. `emptied`: monotonic seconds when the client library last contained no message of a partition.
 
-        Releases the unstarted messages of partitions that another worker has now. Returns kept messages that may be
-        received now.
+        Releases the unstarted messages of partitions that another worker, or nobody, has now, and of those whose last
+        answer has lapsed; raises an alarm while answers are missing. Returns kept messages that may be received now.
         """
         active, now, topic = lane.active, self._clock.now(), lane.lane.topic
         assert active is not None
@@ -94,8 +98,8 @@ class HandOver:
         change = active.on_active_consumers(named, asked, now, emptied)
         if active.starts_until < float("inf"):
             self._set_timer(active.starts_until, partial(self._lapse, lane))
-        if change.untold:
-            what = f"{topic}: the admin API does not name the active consumer of {_partitions_text(change.untold)}"
+        if change.unnamed:
+            what = f"{topic}: the admin API does not name the active consumer of {_partitions_text(change.unnamed)}"
             self._context.effects.alarm("active", f"{what}: nothing of it starts until it does; other partitions go on")
         for partition in change.anew:
             text = "%s: %s is read anew: what came of it cannot be told from what another worker has handled"

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 
 class DeferralLimits(NamedTuple):
-    """Limits of deferred messages of one worker. `most`: number of deferred and running messages together, but at least
-    the number of slots; `timeout`: seconds after which the attempt of a deferred message counts as failed, unless its
-    handler named another time.
+    """Limits of deferred messages of one worker. `most`: number of deferred and running messages together (the number
+    of slots, if that is larger) at which nothing more starts while any message is deferred; `timeout`: seconds from the
+    return of its handler after which the attempt of a deferred message counts as failed, unless its handler named
+    another time.
     """
 
     most: int
@@ -49,8 +50,9 @@ def _in_flight_of(message: Message) -> InFlight:
 
 class HandlerRuns:
     """Starts and ends handler runs, under the engine's lock. `running`: monotonic time of the start (seconds) by
-    message, oldest first. `deferred`: messages whose handler returned and whose token ends them, in the order in which
-    they returned. `meter`: measures the ends of runs; None: nobody reads metrics.
+    message, oldest first. `deferred`: times of the messages whose handler returned and whose token ends them, by
+    message, in the order in which the handlers returned. `meter`: measures the ends of runs; None: nobody reads
+    metrics.
     """
 
     def __init__(self, context: EngineContext, scheduler: Scheduler, flow: MessageFlow, check: Check | None) -> None:
@@ -67,12 +69,14 @@ class HandlerRuns:
         self.meter = meter
 
     def allow_deferral(self, limits: DeferralLimits) -> None:
-        """Lets handlers defer messages from now on, within these limits (see DeferralLimits)."""
+        """Lets handlers defer the messages that are taken from now on, within these limits (see DeferralLimits)."""
         self._limits = limits
 
     @property
     def has_room(self) -> bool:
-        """False if so many messages are deferred that one more handler, which may defer its message, cannot start."""
+        """True if deferred messages let one more handler start: none is deferred, or deferred and running messages
+        together are fewer than their limit (see DeferralLimits).
+        """
         if not self.deferred or self._limits is None:
             return True
         most = max(self._limits.most, self._context.policy.concurrency)
@@ -91,8 +95,8 @@ class HandlerRuns:
 
     def take(self, now: float) -> Message | None:
         """Takes the next message to handle, with its tokens of all limits; its handler counts as started at `now`
-        (monotonic seconds). None if no message may start, too many are deferred, or limits refused 64 in a row. Also
-        decides about messages that the scheduler found over limits.
+        (monotonic seconds). None if too many messages are deferred (see `has_room`), no message may start, or limits
+        refused 64 messages (see TurnQueues.next). Also decides about messages that the scheduler found over limits.
         """
         if self.deferred and not self.has_room:
             return None
@@ -117,8 +121,8 @@ class HandlerRuns:
 
     def leave_open(self, message: Message, timeout: float | None, now: float) -> bool:
         """Ends the run of a handler that deferred its message, and frees its slot; the message waits for its deferral
-        token. `timeout`: seconds until the attempt counts as failed, None: as the limits say. Returns False, without
-        effect, if the run has ended already, such as by `time_out`. Only after `allow_deferral`.
+        token. `timeout`: seconds from `now` until the attempt counts as failed, None: as the limits say. Returns False,
+        without effect, if the run has ended already, such as by `time_out`. Only after `allow_deferral`.
         """
         started = self.running.pop(message, None)
         if started is None or self._limits is None:
@@ -138,8 +142,8 @@ class HandlerRuns:
         return True
 
     def end(self, message: Message, outcome: Outcome, now: float) -> bool:
-        """Ends a deferred message with an outcome, or with Failed if the outcome is invalid. Returns False, without
-        effect, if the message is not deferred, such as because it has ended before.
+        """Ends a deferred message with an outcome, or with Failed if the outcome is invalid (see OutcomeValidator).
+        Returns False, without effect, if the message is not deferred, such as because it has ended before.
         """
         if self.deferred.pop(message, None) is None:
             return False
@@ -153,16 +157,18 @@ class HandlerRuns:
         return True
 
     def abandon(self) -> None:
-        """Closes the deferral tokens of all deferred messages and of those whose handlers run, because the worker ends:
-        using them has no effect any more, and the broker delivers the messages again.
+        """Closes the unused deferral tokens of all deferred messages and of those whose handlers run, because the
+        worker ends: using them has no effect any more, and the broker delivers again all messages that do not end
+        otherwise.
         """
         for message in (*self.deferred, *self.running):
             if message.deferral is not None:
                 message.deferral.close()
 
     def finish(self, message: Message, outcome: Outcome, now: float) -> bool:
-        """Ends the run of a message's handler and carries out the outcome, or Failed if the outcome is invalid. Returns
-        False, without effect, if the run has ended already, such as by `time_out`.
+        """Ends the run of a message's handler and carries out the outcome, or Failed if the outcome is invalid (see
+        OutcomeValidator). Returns False, without effect, if the run has ended already, such as by `time_out` or
+        `leave_open`.
         """
         started = self.running.pop(message, None)
         if started is None:
@@ -182,9 +188,9 @@ class HandlerRuns:
         return True
 
     def time_out(self, now: float) -> None:
-        """Ends the runs that took longer than the policy's `handler_timeout` with TOOK_TOO_LONG, and deferred messages
-        whose deadline has passed with NOT_ENDED. Lists all these messages in the effect `overdue`, by which executors
-        free the slots. It does not interrupt handlers itself.
+        """Ends the runs that have taken the policy's `handler_timeout` or longer with TOOK_TOO_LONG, and deferred
+        messages whose deadline has come with NOT_ENDED, with an alarm for each of these. Lists the messages of both in
+        the effect `overdue`, by which executors free the slots of handlers. It does not interrupt handlers itself.
         """
         if now >= self._next_deadline:
             self._end_overdue(now)
@@ -212,7 +218,8 @@ class HandlerRuns:
     @property
     def next_timeout(self) -> float:
         """Time (monotonic seconds) at which `time_out` has to be called next: the oldest run, or a deferred message,
-        may reach its limit then. May be too early. Infinite if no handler runs and no message is deferred.
+        may reach its limit then. May be too early, also for a deferred message that has ended meanwhile. Infinite if
+        nothing is to come.
         """
         oldest = next(iter(self.running.values()), _NEVER)
         return min(oldest + self._context.policy.handler_timeout / 1000, self._next_deadline)

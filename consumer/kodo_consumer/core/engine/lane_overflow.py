@@ -19,8 +19,9 @@ _PAUSE: Final = 0.25  # seconds that a lane is paused at a time
 
 
 class LaneOverflow:
-    """Publishes the isolated messages in `MessageFlow.too_early`, which are due too late to wait in memory, to the end
-    of their lanes, so few at a time that other moves do not queue behind them.
+    """Publishes the isolated messages in `MessageFlow.too_early`, which came before they are due while early messages
+    used up their share of memory, to the end of their lanes, so few at a time that other moves do not queue behind
+    them.
 
     Such a move costs the broker an entry of its own, as it has a due time. So during a flood (isolated messages leave a
     ready lane, and others wait until it is read) these moves are put off, for a minute at most, because other messages
@@ -40,10 +41,10 @@ class LaneOverflow:
         return bool(self._flow.too_early) or self._waits_since is not None
 
     def publish_pending(self, now: float, most: int, *, is_flooded: bool) -> None:
-        """Publishes waiting messages to the end of their lanes, while fewer than `most` + 1,000 publishes have no
-        receipt. During a flood (`is_flooded`: isolated messages are leaving a ready lane) it publishes none in the
-        first minute of the flood, then at most 1,000 without a receipt. If 1,000 or more still wait, the lane of the
-        last one is paused for 0.25 s.
+        """Publishes waiting messages to the end of their lanes, while fewer than `most` + 1,000 messages in all
+        (`PendingPublishes.waiting`) have no receipt. During a flood (`is_flooded`: isolated messages are leaving a
+        ready lane) it publishes none for a minute from its first call in the flood on, then only while fewer than 1,000
+        of its own have no receipt. If 1,000 or more still wait, the lane of the last one is paused for 0.25 s.
         """
         waiting, publishes = self._flow.too_early, self._flow.publishes
         if not self._must_wait(now, is_flooded=is_flooded):

@@ -20,10 +20,11 @@ _HARMLESS: Final = UNSTARTED | {Stage.UNDELIVERABLE}
 
 
 class LanePresence:
-    """Leaves (disconnects from) a paused lane once none of its messages runs, is deferred, is being published or waits
-    for its audit record. Ready lanes, except those of a backup, are left only while a command moves their cursor,
-    because their readers count as live workers. `rewound`: indices of the paused lanes whose cursor moves; `away`:
-    indices of the lanes that are left. All calls need the engine's lock.
+    """Leaves (disconnects from) a lane that an order pauses, once none of its messages runs, is deferred, is being
+    published or waits for its audit record; joins it again when the pause ends. Ready lanes, except those of a backup
+    level, are left only while a command moves their cursor, because their readers count as live workers. `rewound`:
+    indices of the paused lanes whose cursor moves; `away`: indices of the lanes that are left. All calls need the
+    engine's lock.
     """
 
     def __init__(self, context: EngineContext, lanes: Sequence[LaneState], handover: HandOver) -> None:
@@ -39,8 +40,9 @@ class LanePresence:
 
     def update(self) -> None:
         """Adds effects to leave paused lanes and to join lanes whose pause is over. Unstarted messages of a lane that
-        is left are released; Engine.deliver drops later deliveries, which the broker repeats once the lane is joined.
-        Messages that a moved cursor brings again are not taken for copies of those that were acknowledged before.
+        is left are released; Engine.deliver drops later deliveries, which the broker repeats, to this worker or
+        another. Messages that a moved cursor brings again are not taken for copies of those that were acknowledged
+        before, except messages of an entry (batch) in which another one is parked.
         """
         for lane in self._lanes:
             index = lane.lane.index

@@ -37,12 +37,14 @@ class _Early:
 
 
 class LocalDelays:
-    """Begins and ends waits in memory. In-place waits (of messages that failed) are limited to a share of the
-    look-ahead, and so are early messages, which come more than 5 s before they are due.
+    """Begins and ends waits in memory. Some kinds have a share of the look-ahead each: in-place waits (of messages that
+    failed) on lanes that keep no order, and early messages, which come more than 5 s before they are due, on ready
+    lanes and on lanes of waiting states.
 
-    Only workers write to the topics of waiting states: if too many messages come early there, their lane is paused. On
-    a ready topic any sender may claim a due time: there messages beyond the share are due at once (`hurries`), and no
-    lane is paused. Isolated messages beyond the share are put back into their lane (`overflows`).
+    Only workers write to the topics of waiting states: if early messages use up their share there, their lane is
+    paused, unless it is isolated messages that come. On a ready topic any sender may claim a due time: there messages
+    beyond the share are due at once (`hurries`), and no lane is paused. Isolated messages beyond the share are put back
+    into their lane (`overflows`), if it can be written with a due time.
     """
 
     def __init__(self, context: EngineContext, set_timer: Callable[[float, InFlight], int], rng: Random) -> None:
@@ -52,12 +54,12 @@ class LocalDelays:
 
     @property
     def room(self) -> bool:
-        """True if one more failed message may wait in place."""
+        """True if one more failed message may wait in place; lanes that keep an order do not ask."""
         return self._resting < self._context.policy.max_in_place
 
     def hurries(self, in_flight: InFlight, milliseconds: int) -> bool:
-        """True if a message that claims a wait of `milliseconds`, more than 5,000, on a ready lane is due at once,
-        because early messages use up their share. Then counts it and raises an alarm.
+        """True if a message that claims a wait of `milliseconds` is due at once: the wait is more than 5,000, the lane
+        is a ready one, and early messages use up their share. Then counts the message and raises an alarm.
         """
         if milliseconds <= MAX_MEMORY_WAIT or in_flight.lane.lane.state is not State.READY:
             return False
@@ -72,8 +74,9 @@ class LocalDelays:
         return True
 
     def overflows(self, in_flight: InFlight, milliseconds: int) -> bool:
-        """True if the broker, not this worker, shall keep an isolated message for `milliseconds`, more than 5,000:
-        early messages use up their share, and the lane can be written with a due time.
+        """True if the broker, not this worker, shall keep a message for `milliseconds`: isolation moved the message,
+        the wait is more than 5,000, early messages use up their share, and the lane keeps no order and can be written
+        with a due time.
         """
         lane, policy = in_flight.lane.lane, self._context.policy
         if milliseconds <= MAX_MEMORY_WAIT or lane.ordered or not self._is_aside(in_flight):
@@ -83,7 +86,9 @@ class LocalDelays:
 
     def begin(self, in_flight: InFlight, wait: Delay, now: float) -> None:
         """Begins the wait of a message: sets its headers and its stage, counts the wait, and sets a timer with the
-        number `in_flight.waits.timer_id`. `now`: monotonic seconds. Alarms if the message is stuck or far too early.
+        number `in_flight.waits.timer_id`; a wait for a dependency is up to a quarter longer than `wait` says. `now`:
+        monotonic seconds. Alarms if the message is stuck, or comes more than 5 s early although the broker should have
+        kept it; the second may pause its lane.
         """
         counts, effects, topic = self._context.counts, self._context.effects, in_flight.lane.lane.topic
         counts.waited[wait.why] += 1
@@ -110,7 +115,9 @@ class LocalDelays:
         in_flight.mutable_waits().timer_id = self._set_timer(now + seconds, in_flight)
 
     def end(self, in_flight: InFlight) -> None:
-        """Ends the in-place or early wait of a message that wakes up or is released; no effect on other messages."""
+        """Stops counting the in-place or early wait of a message that wakes up or is released; for a message without
+        such a wait it does nothing.
+        """
         if in_flight.waits.in_local_retry:
             in_flight.waits.in_local_retry = False
             self._resting -= 1

@@ -38,8 +38,9 @@ class MessageFlow:
     """Message flow of an engine: carries out decisions about messages. Must be called under the same lock as the
     engine.
 
-    `due_times`: due times of messages that were sent. `too_early`: messages to be published to the end of their lane
-    once more, where the broker keeps them until they are due. `recorder`: None if there are no audit records.
+    `due_times`: due times of messages that this worker moved and the broker keeps until then. `too_early`: isolated
+    messages to be published to the end of their lane once more, where the broker keeps them until they are due (some
+    may have been released meanwhile). `recorder`: None if there are no audit records.
     """
 
     def __init__(
@@ -65,8 +66,9 @@ class MessageFlow:
     # ---- before the handler: for us? due? route? limits
 
     def receive(self, lane: LaneState, delivery: Delivery, entry: BatchEntry, now: float) -> None:
-        """Takes in a message that is not in flight yet: counts it in the look-ahead, and queues it, delays it, moves
-        it, or ends it by a check of its headers. On an ordered lane it waits behind earlier messages of its key.
+        """Takes in a message that is not in flight yet: counts it in the look-ahead, and queues it, leaves it at a
+        limiter, delays it, moves it, or ends it by a check of its headers. On an ordered lane a message that passes
+        this check waits behind earlier messages of its key.
         """
         policy = self._context.policy
         properties = delivery.properties
@@ -93,7 +95,8 @@ class MessageFlow:
 
     def check_due(self, in_flight: InFlight, now: float) -> None:
         """Queues the message, or leaves it at a limiter, if it is due and belongs on its level, or if
-        LocalDelays.hurries is true; else begins its wait or moves it. A limit may make it wait elsewhere as well.
+        LocalDelays.hurries is true; else begins its wait, moves it, or adds it to `too_early` (LocalDelays.overflows).
+        A limit may make it wait elsewhere as well. A broken message becomes a dead letter, or waits if there are none.
         """
         outcome = check_before_queueing(in_flight, self._context.policy, wall := self._clock.wall())
         if isinstance(outcome, TooEarly):
@@ -119,23 +122,24 @@ class MessageFlow:
             self.apply_decision(in_flight, outcomes.OverQuota(wall) if is_quota else outcomes.OverRate(wall), now)
 
     def wake(self, in_flight: InFlight, timer: int, now: float) -> None:
-        """Ends the wait that has the timer with this number, and checks the message again; other timers have no effect."""
+        """Ends the wait of a message, and checks it again, if `timer` is the number of its timer; else does nothing."""
         if in_flight.stage is Stage.WAITING and in_flight.waits.timer_id == timer:
             self._delays.end(in_flight)
             self.check_due(in_flight, now)
 
     def move_aside(self, in_flight: InFlight, wait: float, now: float) -> None:
-        """Publishes a message of an isolated tenant to the lane where such messages wait. It is due there in `wait`
-        seconds, but not before 60 s, and not after 1 h or the horizon. If there is no such lane, or its own lane is not
-        a ready one or keeps an order, the message stays in its lane.
+        """Publishes a message of an isolated tenant to the lane where such messages wait. It is due there in about
+        `wait` seconds, but after 60 s at least and 1 h at most, or after the horizon if that is shorter; jitter of up
+        to 3 s is added. A message with too many moves becomes a dead letter. If there is no such lane, or its own lane
+        is not a ready one or keeps an order, the message stays in its lane.
         """
         self.apply_decision(in_flight, outcomes.Isolated(self._clock.wall() + round(wait * 1000)), now)
 
     # ---- after the handler
 
     def finish(self, in_flight: InFlight, outcome: Outcome, now: float) -> None:
-        """Carries out and counts a valid outcome of a handler: acknowledges a done message (after its audit record, if
-        messages wait for these), decides about others.
+        """Carries out and counts an outcome of a handler that OutcomeValidator lets pass: acknowledges a done message
+        (after its audit record, if messages wait for these), decides about others.
         """
         counts = self._context.counts
         if outcome is DONE:  # the first line of the table, without its cost
@@ -177,9 +181,9 @@ class MessageFlow:
 
     def receipt(self, ticket: int, receipt: Receipt, now: float) -> None:
         """Takes the receipt of a publish: acknowledges a stored message in its lane, unless it has to wait for its
-        audit record, and the messages of stored records. An unconfirmed message is sent again. A message that its
-        target refuses becomes a dead letter, or is parked (stays unacknowledged and unhandled, with an alarm) if no
-        target is left.
+        audit record, and the messages of stored records. An unconfirmed message, and a record without a receipt, is
+        sent again. A message that its target refuses is sent again without its error text, if it has one; else it
+        becomes a dead letter, or is parked (stays unacknowledged and unhandled, with an alarm) if no target is left.
         """
         end = self.publishes.receipt(ticket, receipt, now)
         if isinstance(end, Published):
@@ -208,7 +212,7 @@ class MessageFlow:
 
     @property
     def busy(self) -> bool:
-        """True if a receipt is awaited, of a message or of audit records."""
+        """True if a publish awaits its receipt or next try, or audit records are gathered or not stored yet."""
         return self.publishes.waiting > 0 or (self.recorder is not None and self.recorder.busy)
 
     # ---- the end of a message
@@ -270,7 +274,7 @@ class MessageFlow:
 
     def release(self, in_flight: InFlight) -> None:
         """Drops the worker's record of a message that is acknowledged, or that the broker delivers again; does not
-        acknowledge it.
+        acknowledge it, nor take it out of queues.
         """
         in_flight.enter(Stage.RELEASED)
         self._lookahead.remove(in_flight)

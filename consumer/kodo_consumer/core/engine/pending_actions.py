@@ -22,7 +22,7 @@ _GATHER: Final = 0.005  # seconds they are gathered at most
 @dataclass(slots=True)
 class Actions:
     """Effects, and acknowledgements as pairs (index of the lane, tokens), that a thread fetched and carries out.
-    `tickets`: those of the tokens, by index of the lane, if the engine `confirms`; else none.
+    `tickets`: those of the tokens, in the same order, by index of the lane, if the engine `confirms`; else empty.
     """
 
     effects: Effects
@@ -34,7 +34,7 @@ class PendingActions:
     """Actions of one engine, and the time of the next tick. All but `ring_with`, `end_commit` and `due_in` need the
     worker's lock.
 
-    It rings the timekeeper (the thread that calls `tick`) if a tick is due earlier than planned.
+    `collect` rings the timekeeper (the thread that calls `tick`) if a tick is due earlier than planned.
     """
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
@@ -49,9 +49,10 @@ class PendingActions:
         self._ring = ring
 
     def collect(self, *, flush: bool) -> Actions | None:
-        """Returns the actions that the caller carries out outside the lock, and then reports by `end_commit`; None if
-        none are due yet. Without `flush`, acknowledgements and messages to publish are gathered until there are 64 of
-        them or 5 ms have passed; other effects are due at once.
+        """Returns all actions so far, which the caller carries out outside the lock, and then reports by `end_commit`;
+        None if none are due yet. Acknowledgements and messages to publish are due with `flush`, or once there are 64 of
+        them; else the timekeeper is to tick, and so to fetch them, within 5 ms. Other effects are due at once, and the
+        rest with them.
         """
         engine = self._engine
         if engine.timers.first < self._next_tick:
@@ -78,7 +79,7 @@ class PendingActions:
         return None
 
     def end_commit(self) -> None:
-        """Reports that the actions of one `collect` were carried out, or failed."""
+        """Reports that the actions of one `collect` were carried out, or failed: once for each that returned some."""
         self._uncommitted.pop()
 
     @property
@@ -94,7 +95,7 @@ class PendingActions:
 
     @property
     def due_in(self) -> float:
-        """Seconds from now until the next tick is due; negative if it is late."""
+        """Seconds from now until the next tick is due; negative if it is late, infinite if none is planned."""
         return self._next_tick - self._clock.now()
 
     def _come_at(self, moment: float) -> None:

@@ -32,7 +32,9 @@ _MOST_BACKOFF: Final = 30.0
 
 
 class PendingPublish:
-    """A message that is published until it has a receipt. `sent_at`: monotonic seconds of the last of its `tries`."""
+    """A message that is published until the broker has stored it, or, of a reroute, until its target refuses it.
+    `tries`: number of tries so far; `sent_at`: monotonic seconds of the last one.
+    """
 
     __slots__ = ("message", "sent_at", "tries")
 
@@ -43,13 +45,14 @@ class PendingPublish:
 
     @property
     def backoff(self) -> float:
-        """Seconds before the next try: 0.2 at first, doubled by each try up to 30."""
+        """Seconds to wait after the last try, without jitter: 0.2 after the first, doubled by each other up to 30."""
         return min(_MOST_BACKOFF, _FIRST_BACKOFF * 2.0 ** min(self.tries - 1, 16))
 
 
 class PendingReroute(PendingPublish):
-    """Publish of one message in flight to another topic. `why`, `reason`: rule and text of the decision. `last_resort`:
-    after a refusal there is no other target. `error`: text of the error that ended the run, for the audit record.
+    """Publish of one message in flight to another topic, or to the end of its own. `why`, `reason`: rule and text of
+    the decision. `last_resort`: after a refusal there is no other target. `error`: text of the error that ended the
+    run, for the audit record; "" if there is none, or records have none.
     """
 
     __slots__ = ("error", "in_flight", "last_resort", "reason", "why")
@@ -88,8 +91,9 @@ def add_jitter(due: int | None, wall: int, rng: Random) -> int | None:
 
 class PendingPublishes:
     """Publishes without a receipt, by ticket. A receipt of a ticket that `restart` has replaced has no effect.
-    `waiting`: number of messages without a receipt, audit records not counted; `put_back`: number of those that go to
-    the end of their own lane. All calls need the engine's lock.
+    `waiting`: number of messages without a receipt, those that wait for their next try among them, audit records not
+    counted; `put_back`: number of those that LaneOverflow puts back to the end of their lane. All calls need the
+    engine's lock.
     """
 
     def __init__(
@@ -104,11 +108,12 @@ class PendingPublishes:
         self._out: dict[int, PendingPublish] = {}  # oldest first
         self._patience = HANGS  # doubled by each new client that brings no receipt either
         self.waiting = 0  # messages with a receipt to come, now or after a backoff
-        self.put_back = 0  # those among them that go to the end of their lane
+        self.put_back = 0  # those among them that LaneOverflow puts back
 
     def start(self, in_flight: InFlight, decision: Reroute | TransferOut, now: float, error: str = "") -> None:
-        """Makes the message for a decision and publishes it until it has a receipt. `error`: text of the error that the
-        handler's run ended with. Alarms if the message's headers are broken.
+        """Makes the message for a decision, with jitter on its due time (see `add_jitter`), and publishes it until the
+        broker has stored it or the target refuses it. `error`: text, for the audit record, of the error that the
+        handler's run ended with. Alarms if the message may not be handled because it is broken (`Delivery.broken`).
         """
         in_flight.enter(Stage.PUBLISHING)
         if in_flight.delivery.broken:
@@ -158,8 +163,9 @@ class PendingPublishes:
         self._context.effects.publish.append((self._next, sending.message))
 
     def receipt(self, ticket: int, receipt: Receipt, now: float) -> Published | Refused | None:
-        """Takes the receipt of a ticket. Returns Published or Refused if the publish has ended; None: it is sent again,
-        at once without its error text or after a backoff, or the ticket is unknown.
+        """Takes the receipt of a ticket. Returns Published or Refused if the publish has ended; None: it is sent again
+        (after a refusal at once, without its error text; otherwise after a backoff), or the ticket is unknown. A
+        refused audit record is sent again.
         """
         sending = self._out.pop(ticket, None)
         if sending is None:
@@ -184,14 +190,15 @@ class PendingPublishes:
 
     @property
     def stalled_at(self) -> float:
-        """Monotonic time (seconds) when the oldest send will hang without a receipt; infinite without sends."""
+        """Monotonic time (seconds) when the oldest send will hang without a receipt; infinite if no send awaits one."""
         oldest = next(iter(self._out.values()), None)
         return oldest.sent_at + self._patience if oldest else float("inf")
 
     def restart(self, now: float) -> None:
-        """Sends everything without a receipt again, with new tickets and by a new client (an effect), and raises an
-        alarm: sends hang. If that does not help, for example without enough bookies to write, the next restart comes
-        later: each may leave a copy of a message with a broker that stores it in the end.
+        """Sends everything that awaits a receipt again, with new tickets and by a new client (an effect), and raises an
+        alarm: sends hang. Messages that wait for their next try still wait. If that does not help, for example without
+        enough bookies to write, the next restart comes later: each may leave a copy of a message with a broker that
+        stores it in the end.
         """
         effects = self._context.effects
         self._patience = min(_MOST_PATIENCE, 2 * self._patience)

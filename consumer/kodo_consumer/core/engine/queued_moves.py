@@ -22,9 +22,9 @@ _WAITS_FOR_TURN = frozenset({Stage.QUEUED, Stage.LIMITED})
 
 
 class QueuedMoves:
-    """Queued messages that have to leave for another level, because their tenant now belongs there; few are published
-    at a time, so that other moves do not queue behind them. Its length is the number of those that wait to be
-    published.
+    """Messages in queues or at limits that have to leave for another level, because moves of tenants or exclusive
+    levels have changed; few are published at a time, so that other moves do not queue behind them. Its length is the
+    number of those that wait to be published.
     """
 
     def __init__(self, lanes: Sequence[LaneState], flow: MessageFlow, scheduler: Scheduler) -> None:
@@ -35,8 +35,9 @@ class QueuedMoves:
         return sum(1 for in_flight, _ in self._leaving if in_flight.stage is Stage.EVACUATING)
 
     def begin(self, policy: Policy, before: Policy, wall: int, now: float) -> None:
-        """Takes messages out of the queues that belong on another level by the new `policy`, and begins to publish them
-        there. No effect if moves and exclusive levels are as `before`. `wall`: ms since the epoch; `now`: seconds.
+        """Takes messages that belong on another level by the new `policy`, which must be in force, out of queues and
+        limits, and begins to publish them there. No effect if moves and exclusive levels are as `before`. `wall`: ms
+        since the epoch; `now`: monotonic seconds.
         """
         if (policy.moves, policy.exclusive_levels) == (before.moves, before.exclusive_levels):
             return
@@ -51,23 +52,16 @@ class QueuedMoves:
         self.publish_pending(now)
 
     def _take_out(self, lane: LaneState, routed: list[tuple[InFlight, Routed]]) -> None:
-        limiters = {
-            limiter
-            for in_flight, _ in routed
-            if in_flight.stage is Stage.LIMITED
-            for limiter in in_flight.limiters or ()
-        }
         for in_flight, _ in routed:
             in_flight.give_back()
             in_flight.enter(Stage.EVACUATING)
-        for limiter in limiters:
-            limiter.waiters = deque(in_flight for in_flight in limiter.waiters if in_flight.stage is Stage.LIMITED)
+        self._scheduler.drop_waiters(in_flight for in_flight, _ in routed)
         if routed:
             self._scheduler.queues.drop(lane)
             self._leaving.extend(routed)
 
     def publish_pending(self, now: float) -> None:
-        """Publishes messages that were taken out, while fewer than `IN_FLIGHT` (4,000) publishes have no receipt."""
+        """Publishes messages that were taken out, while fewer than `IN_FLIGHT` (4,000) messages have no receipt."""
         while self._leaving and self._flow.publishes.waiting < IN_FLIGHT:
             in_flight, route = self._leaving.popleft()
             if in_flight.stage is Stage.EVACUATING:  # else it was released

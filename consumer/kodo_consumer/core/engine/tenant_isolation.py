@@ -54,9 +54,11 @@ class _Noisy:
 
 
 class TenantIsolation:
-    """Isolates tenants whose messages fill the look-ahead: moves those of their messages that are beyond a part to
-    another topic. `tenants`: isolated tenants, by name; `leaving`: messages that are taken out of the queues and wait
-    to be published. Both are empty where the subscription does not isolate. All calls need the engine's lock.
+    """Isolates tenants whose messages fill the look-ahead: moves those of their unstarted messages that are beyond a
+    part out of ready lanes that keep no order, to another topic. `tenants`: isolated tenants, by name; `leaving`:
+    messages taken out of the queues and limiters to be published, of which some may have been released since. Both are
+    empty where the subscription does not isolate. Its length is the number of messages that wait to be published, with
+    those of LaneOverflow. All calls need the engine's lock.
     """
 
     def __init__(
@@ -93,17 +95,19 @@ class TenantIsolation:
     # ---- when
 
     def on_full(self, now: float) -> None:
-        """Sets a timer that calls `update` at once, because a lane found no room in the look-ahead; none if one is set,
-        if no lane can give messages away, or if the last search for noisy tenants was less than 0.25 s ago (1 s if no
-        tenant is isolated).
+        """Sets a timer that calls `update` at once, because a lane found no room in the look-ahead: the next `update`
+        looks for noisy tenants. Does nothing if that timer is set, if no lane can give messages away, or if the last
+        look was less than 0.25 s ago (1 s if no tenant was isolated then).
         """
         if self._lanes and not self._is_full and now >= self._not_before:
             self._is_full = True
             self._set_timer(now, self.update)
 
     def update(self, now: float) -> None:
-        """Isolates tenants that are noisy now, ends the isolation of calm ones, and moves messages. Alarms if paused
-        tenants fill the look-ahead. Must be called each second, and by the timer of `on_full`.
+        """Isolates tenants that are noisy now, if `on_full` has set its timer since the last call. Ends the isolation
+        of calm tenants. Moves messages as `evacuate_excess` does, and those at limits, too. Alarms, even where nobody
+        is isolated, if a lane has no room and over half of the messages in flight are queued ones of paused tenants.
+        Must be called each second, and by the timer of `on_full`.
         """
         if self._lookahead.lanes_without_capacity and 2 * self._scheduler.paused_messages() > self._lookahead.messages:
             text = "paused tenants fill the look-ahead: where they cannot be moved aside nothing else is read"
@@ -201,8 +205,9 @@ class TenantIsolation:
         return max(1, int(threshold / 2 / len(self.tenants) / len(self._lanes)))
 
     def evacuate_excess(self, now: float) -> None:
-        """Removes messages of isolated tenants from the queues, beyond the part that each tenant keeps, unless less
-        than half of the look-ahead is used. Publishes as many messages to be moved as may be published at once.
+        """Takes queued messages of isolated tenants, beyond the oldest ones that each may keep in a lane, out of the
+        queues into `leaving`, if at least half of the look-ahead's messages or of its bytes are used. Then does as
+        `publish_pending`, in any case.
         """
         if not self._lookahead.is_low:
             for tenant, noisy in self.tenants.items():
@@ -211,8 +216,8 @@ class TenantIsolation:
         self.publish_pending(now)
 
     def publish_pending(self, now: float) -> None:
-        """Publishes messages to be moved, while fewer than `IN_FLIGHT` (4,000) publishes have no receipt; also
-        LaneOverflow's.
+        """Publishes messages of `leaving`, except released ones, while fewer than `IN_FLIGHT` (4,000) messages that are
+        being published, for any reason, have no receipt. Then publishes those of LaneOverflow, within its own bounds.
         """
         while self.leaving and self._flow.publishes.waiting < IN_FLIGHT:
             in_flight = self.leaving.popleft()
@@ -222,8 +227,8 @@ class TenantIsolation:
             self._overflow.publish_pending(now, IN_FLIGHT, is_flooded=self._evacuates(now))
 
     def _evacuate_limited(self, now: float) -> None:
-        """Removes isolated tenants' messages that wait at limits, beyond the parts kept: they fill the look-ahead too."""
-        if self._lookahead.is_low:
+        """Removes isolated tenants' messages that wait at limits, beyond parts kept: they fill the look-ahead too."""
+        if not self.tenants or self._lookahead.is_low:
             return
         for lane in self._lanes:
             waiting: dict[str, list[InFlight]] = {tenant: [] for tenant in self.tenants}
@@ -234,10 +239,7 @@ class TenantIsolation:
                 noisy = self.tenants[tenant]
                 gone = at_limiters[self._keep(noisy) :]
                 self._part_with(gone, noisy, now)
-                for limiter in {limiter for in_flight in gone for limiter in in_flight.limiters or ()}:
-                    limiter.waiters = deque(
-                        in_flight for in_flight in limiter.waiters if in_flight.stage is Stage.LIMITED
-                    )
+                self._scheduler.drop_waiters(gone)
 
     def _part_with(self, gone: list[InFlight], noisy: _Noisy, now: float) -> None:
         for in_flight in gone:

@@ -3,10 +3,11 @@
 Pure: time is passed in, in seconds.
 
 A *rate* is a row of slots, one each interval. Each slot goes to one worker and is used up within (burst - 1) intervals,
-or never: so in any window w at most burst + rate·w are used, wherever the workers are and however slow they are. A
-*quota* counts a token in the last part of its window in which it may still be used. A *cap* (concurrency limit) leases
-permits until further notice: each worker reports its permits in use, no worker gets those of another, and a worker that
-sends no request for `HOLD` seconds loses its permits.
+or never: so in any window w at most burst + rate·w are used, wherever the workers are and however slow they are. If
+that is too short a time for a worker to get the slot, it lasts longer: 2 % more may be used in a window, and for what
+is beyond that the next slots come later. A *quota* counts a token in the last part of its window in which it may still
+be used. A *cap* (concurrency limit) leases permits until further notice: each worker reports its permits in use, no
+worker gets those of another, and a worker that sends no request for `HOLD` seconds loses its permits.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ PARTS: Final = 240
 """Steps in which a quota's window slides. So starts are never above the limit, and at most 2 % below it, with the time
 that tokens may stay unused.
 """
-PATIENCE: Final = 0.05  # seconds a token lasts at least: answers and timers are late by milliseconds
+_PATIENCE: Final = 0.05  # seconds a token lasts at least: answers and timers are late by milliseconds
+_LATENCIES: Final = 1.5  # that a token lasts at least, because the next answer may take longer
+_LONGEST: Final = 1.0  # seconds that a token of a slow rate lasts where that costs no pace
 _AT_HAND: Final = 0.25  # seconds a token of a quota lasts at least
 _SHARING: Final = 1.0  # seconds after which who does not ask shares no more
 _QUANTUM: Final = 2.0  # seconds that the odd permits stay with a worker while others wait for them
@@ -47,8 +50,8 @@ _TINY: Final = 1e-6
 
 @dataclass(slots=True)
 class LeaseHolder:
-    """Record of a worker in an account. `seen`: time of its last request, which wanted `wanted`. Concurrency:
-    `in_use`, permits granted to it; `turn`, time when it was last granted more permits than it had.
+    """Record of a worker in an account. `seen`: time of its last request, which wanted `wanted`. Only for concurrency:
+    `in_use`, permits that it holds; `turn`, time when these last became more.
     """
 
     seen: float
@@ -59,12 +62,14 @@ class LeaseHolder:
 
 @dataclass(slots=True)
 class LimitAccount:
-    """Keeps the granted tokens of one limit, for one value of its property. All times are seconds of the store's clock.
+    """Keeps the granted tokens or permits of one limit, for one value of its property. All times are seconds of the
+    store's clock.
 
-    `at`: the latest time that `grant` was given. Rate: `next`, the time of the first slot that was never granted;
-    `back`, times of slots that workers gave back. Quota: `parts`, the number of tokens used or granted, by number of
-    the part of time (time divided by `width`, rounded down); `width`, seconds of a part. All kinds: `holders`, workers
-    that asked lately, by run; they share the limit.
+    `at`: the account's present time (see `grant`). Rate: `next`, time of the next new slot; `back`, times of slots that
+    workers gave back and that may be granted again. Quota: `parts`, numbers of tokens that count in the window (starts
+    without a token, too), by number of the last part of time in which they may be used (time divided by `width`,
+    rounded down); `width`, seconds of a part, 0 before the first request. All kinds: `holders`, by run: workers whose
+    last request was lately, and which wanted or had tokens or permits then. Those that wanted some share the limit.
     """
 
     at: float = 0.0
@@ -81,8 +86,8 @@ class LimitAccount:
 
     @classmethod
     def from_json(cls, text: str) -> LimitAccount:
-        """Account of a text by `to_json`; an empty text is a new account. Any other text raises some error, such as
-        ValueError, TypeError or AttributeError.
+        """Account of a text by `to_json`; an empty text is a new account. Any other text is not checked: it may raise
+        some error, such as ValueError, TypeError or AttributeError, here or in `grant`.
         """
         if not text:
             return cls()
@@ -91,8 +96,9 @@ class LimitAccount:
 
     def grant(self, run: str, request: LeaseRequest, now: float) -> LeaseGrant:
         """Answers a request of the worker `run`, and changes the account accordingly. `now`: seconds of the store's
-        clock; if it was set back by more than 1 s, all times of the account are moved back as well. Workers that have
-        not asked for 1 s (concurrency: for 5 s) are forgotten.
+        clock; if that was set back by more than 1 s, all times of the account are moved back as well, else the latest
+        time that was given counts. Workers whose last request is more than 1 s old (concurrency: 5 s, and their permits
+        are free then) are forgotten, and so is this one if it wants and has nothing.
         """
         now = self._come_to(now)
         patience = HOLD if isinstance(request.terms, ConcurrencySpec) else _SHARING
@@ -128,6 +134,18 @@ class LimitAccount:
         self.at = max(self.at, now)
         return self.at
 
+    def kept_until(self, terms: Terms) -> float:
+        """Time until which a store has to keep the account after a request with these terms; later it may delete it."""
+        match terms:
+            case RateSpec():
+                return max(self.at, self.next) + terms.burst * terms.interval + _DEBT + 60.0
+            case QuotaSpec():
+                return self.at + terms.period * (1 + 2 / PARTS) + _LATENCIES * HOLD
+            case ConcurrencySpec():
+                return self.at + 2 * HOLD
+            case _:
+                assert_never(terms)
+
     @property
     def _sharers(self) -> int:
         return max(1, sum(1 for who in self.holders.values() if who.wanted))
@@ -136,23 +154,29 @@ class LimitAccount:
 
     def _grant_rate(self, request: LeaseRequest, terms: RateSpec, now: float) -> LeaseGrant:
         saved = (terms.burst - 1) * terms.interval
-        lasts = max(saved, PATIENCE)
-        pace = terms.interval + max(0.0, lasts - saved - _TOLERATED * (terms.burst + 1) * terms.interval)
-        since = now - max(0.0, saved - PATIENCE)  # older slots would be over before they arrive
+        tolerated = _TOLERATED * (terms.burst + 1) * terms.interval
+        patience = _patience(request)
+        least = max(saved, _PATIENCE, min(tolerated, _LONGEST))
+        lasts = max(least, patience) if request.latency > saved else least
+        excess = max(0.0, lasts - saved - tolerated)  # seconds more that lie before the `burst`-th slot after each
+        pace = terms.interval + excess / terms.burst
+        since = now - max(0.0, saved - patience)  # older slots would be over before they arrive
         if request.spent:  # since it was asked last
             self.next = max(self.next, min(self.next + request.spent * pace, now + _DEBT))
         self.next = max(self.next, since)
-        self.back = sorted(slot for slot in (*self.back, *request.back) if slot >= since)[:_MOST_BACK]
-        ahead = len(self.back) + max(0, floor((now + AHEAD - self.next) / pace + _TINY) + 1)
+        self.back = sorted(slot for slot in (*self.back, *request.back) if since <= slot < self.next)[:_MOST_BACK]
+        usable = self.back if lasts == least else []  # else the slots after one of them may lie too near
+        ahead = len(usable) + max(0, floor((now + AHEAD - self.next) / pace + _TINY) + 1)
         count = min(request.wanted, ceil(ahead / self._sharers))
         if request.wanted and not request.in_use:
             count = max(count, 1)  # however far ahead: everybody gets its turn
-        taken, self.back = self.back[:count], self.back[count:]
+        taken = usable[:count]
+        self.back = self.back[len(taken) :]
         runs = [TokenRange(slot, 1, slot - now, slot - now + lasts, pace) for slot in taken]
         if fresh := count - len(taken):
             after = self.next - now
             runs.append(TokenRange(self.next, fresh, after, after + lasts, pace))
-            self.next += fresh * pace
+            self.next += fresh * pace + excess - excess / terms.burst
         return LeaseGrant(request.name, tuple(runs), self._sharers)
 
     # ---- quotas
@@ -166,7 +190,7 @@ class LimitAccount:
         for mark in request.back:
             if self.parts.get(round(mark), 0) > 0:
                 self.parts[round(mark)] -= 1
-        last = floor((now + max(width, _AT_HAND)) / width)
+        last = floor((now + max(width, _AT_HAND, _patience(request))) / width)
         self.parts = _sum_by_part([*self.parts.items(), (last, request.spent)])
         room = terms.amount - sum(self.parts.values())
         count = max(0, min(request.wanted, ceil(room / (2 * self._sharers))))
@@ -194,17 +218,9 @@ class LimitAccount:
         return LeaseGrant(request.name, sharers=len(self.holders), permits=mine.in_use, fair=fair)
 
 
-def keeps(terms: Terms) -> float:
-    """Seconds without a request after which an account equals a new one, and may be deleted."""
-    match terms:
-        case RateSpec():
-            return terms.burst * terms.interval + _DEBT + 60.0
-        case QuotaSpec():
-            return terms.period * (1 + 2 / PARTS) + _AT_HAND
-        case ConcurrencySpec():
-            return 2 * HOLD
-        case _:
-            assert_never(terms)
+def _patience(request: LeaseRequest) -> float:
+    """Seconds that a token lasts at least, so that it comes to the worker in time."""
+    return max(_PATIENCE, _LATENCIES * min(request.latency, HOLD))
 
 
 def _fair(holders: Mapping[str, LeaseHolder], limit: int, now: float) -> dict[str, int]:

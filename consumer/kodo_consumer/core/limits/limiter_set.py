@@ -30,7 +30,7 @@ _NEAR: Final = MAX_MEMORY_WAIT / 1000
 
 
 class LimitKind(Enum):
-    """Kind of the limit that a message has to wait for; NOTHING: it need not wait. Concurrency limits are missing,
+    """Kind of the limit that set aside a later moment for a message; NOTHING: none did. Concurrency limits are missing,
     because they set no moment aside.
     """
 
@@ -41,8 +41,9 @@ class LimitKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Moment that limits set aside for a message. `at`: monotonic seconds; `over`: kind of limit that made it late,
-    NOTHING if the message may start at once.
+    """Moment that limits set aside for a message, or would have, see `LimiterSet.reserve`. `at`: monotonic seconds;
+    `over`: kind of limit that made it late, NOTHING if it is not late: the message may still have to wait for a leased
+    token, or for a concurrency limit.
     """
 
     at: float
@@ -51,9 +52,9 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class RerouteOptions:
-    """Kinds of limit for which a message may leave its lane, to wait in another topic. `rate_after`: seconds until it
-    could be back from a wait for a rate, None: it may not leave for one. `quota`: it may leave for a quota. It is back
-    within `horizon` seconds.
+    """Kinds of limit for which a message may leave its lane, to wait in another topic. `rate_after`: seconds before
+    which it cannot be back from a wait for a rate, None: it may not leave for one. `quota`: it may leave for a quota.
+    `horizon`: longest wait there, in seconds. True if it may leave for any of them.
     """
 
     rate_after: float | None = None
@@ -64,17 +65,20 @@ class RerouteOptions:
         return self.rate_after is not None or self.quota
 
     def may(self, over: LimitKind) -> bool:
-        """True if the message may leave its lane because of this kind of limit."""
+        """True if the message may leave its lane because of this kind of limit: RATE or QUOTA."""
         return self.quota if over is LimitKind.QUOTA else self.rate_after is not None
 
     def latest(self, over: LimitKind) -> float:
-        """Seconds after which a message that left because of this kind of limit is back at the latest."""
+        """Longest time (seconds) that a message waits in another topic because of this kind of limit, RATE or QUOTA,
+        before it asks anew: `horizon`, for a rate at most 1 h. The jitter of its due time comes on top.
+        """
         return self.horizon if over is LimitKind.QUOTA else min(self.horizon, MAX_RATE_DUE / 1000)
 
 
 class LimiterSet:
-    """The limiters of one worker, by limit and value; shared limits are divided by `workers`, the number of live
-    workers. True if there is any limit. Times are seconds on the caller's monotonic clock.
+    """The limiters of one worker, by limit and value. Shared limits are divided by `workers`, the number of live
+    workers (with leases: while the store is down), with at least 1 for each. True if there is any limit. Times are
+    seconds on the caller's monotonic clock.
     """
 
     def __init__(self, limits: tuple[Limit, ...], workers: int) -> None:
@@ -90,14 +94,15 @@ class LimiterSet:
 
     @property
     def too_small(self) -> list[Limit]:
-        """Shared limits of which a size (of a rate the burst, also that of a single value) is smaller than the number
-        of workers: each worker takes 1 without leases, so that all together may exceed the limit.
+        """Shared limits of which a size (of a rate the burst; also a size of a single value) is smaller than the number
+        of workers. Without leases, or while their store is down, each worker takes 1, so that all together may exceed
+        the limit.
         """
         return [limit for limit in self._limits if limit.shared and _smallest(limit) < self._workers]
 
     def use_leases(self, ring: Callable[[], object]) -> LeaseClient:
-        """Switches the limits of the whole subscription to leases that a store grants, and returns the client for them.
-        Must be called before any limiter exists.
+        """Switches shared limits to leases that a store grants, and returns the client for them. Must be called before
+        any limiter exists.
         """
         self.leases = LeaseClient(ring, self._leased)
         return self.leases
@@ -111,8 +116,8 @@ class LimiterSet:
     def limiters_of(
         self, properties: Mapping[str, str], key: str, level: Level = Level.L1, state: State = State.READY
     ) -> Limiters:
-        """Returns the limiters that a message of this lane has to pass, one for each limit that is about the lane;
-        creates missing ones.
+        """Returns the limiters that a message of this lane has to pass, one for each limit that is about the lane, in
+        the order of the limits; creates missing ones. They are valid until `apply_limits`, or until one is `forgotten`.
         """
         met = self._met.get((level, state))
         if met is None:
@@ -124,9 +129,10 @@ class LimiterSet:
 
     def reserve(self, limiters: Limiters, now: float, leave: RerouteOptions, *, quota_taken: bool) -> Reservation:
         """Sets one moment aside in all rates and quotas among `limiters`, and returns it. If it is more than 5 s away
-        and the message may leave its lane (`leave`), it comes after every other promise and not before the message
-        could be back. If the message would be back before that moment, nothing is set aside: it will ask again.
-        `quota_taken`: quotas are left out, because an earlier start took their tokens.
+        and the message may leave its lane (`leave`), it comes after every other promise of the rates and, if a rate
+        makes it late, not before the message could be back. If the message would be back before that moment, nothing is
+        set aside: it will ask again. A leased rate sets nothing aside for a message that stays in its lane, nor does a
+        leased quota that is not full. `quota_taken`: quotas are left out, because an earlier start took their tokens.
         """
         rates = [limiter for limiter in limiters if isinstance(limiter, RateLimiter)]
         quotas = [] if quota_taken else [limiter for limiter in limiters if isinstance(limiter, QuotaLimiter)]
@@ -154,8 +160,9 @@ class LimiterSet:
         return Reservation(at, over)
 
     def start(self, limiters: Limiters, now: float, *, quota_taken: bool) -> Limiter | None:
-        """Takes a token of every limiter and returns None; or takes none and returns the first limiter that is shut.
-        `quota_taken`: quotas are left out, because an earlier start took their tokens.
+        """Takes a token (of a concurrency limit: a permit) of every limiter and returns None; or takes none and returns
+        the first limiter that is not free. `quota_taken`: quotas are left out, because an earlier start took their
+        tokens.
         """
         for limiter in limiters:
             if not limiter.free(now) and not (quota_taken and isinstance(limiter, QuotaLimiter)):
@@ -166,8 +173,9 @@ class LimiterSet:
         return None
 
     def share_out(self, workers: int) -> list[str]:
-        """Divides shared limits by this number of live workers from now on; promises stay. Returns alarm texts about
-        limits that are too small; empty if the number is as before, or with leases.
+        """Divides shared limits by this number of live workers from now on (with leases: while the store is down);
+        promises stay. Returns an alarm text for each limit that is too small; none if the number is as before, or with
+        leases.
         """
         if workers == self._workers:
             return []
@@ -183,7 +191,8 @@ class LimiterSet:
 
     def apply_limits(self, limits: tuple[Limit, ...], now: float) -> None:
         """Replaces the limits. Starts and running handlers stay counted where a new limit has the kind, property, scope
-        and lanes of an old one. `now`: monotonic seconds.
+        and lanes of an old one; promises of quotas, and of rates for messages that wait elsewhere, are void. Messages
+        that have not started need their limiters anew: see `limiters_of`. `now`: monotonic seconds.
         """
         before = list(zip(self._limits, self._limiters, strict=True))
         self._limits, self._limiters = limits, []
@@ -215,14 +224,14 @@ class LimiterSet:
 
     @property
     def crowded_limits(self) -> list[Limit]:
-        """Limits with so many values that further ones share one limiter."""
+        """Limits of which some values share one limiter, because there were too many values at a time."""
         return [
             limit for limit, limiters in zip(self._limits, self._limiters, strict=True) if limiters.others is not None
         ]
 
     def prune(self, now: float) -> list[str]:
-        """Forgets limiters that are as good as new, where there are many. Returns alarm texts about `crowded_limits`,
-        at each call again.
+        """Forgets limiters that are as good as new: see `Values.forget` for which. Returns an alarm text for each of
+        `crowded_limits`, at each call again.
         """
         for limiters in self._limiters:
             limiters.forget(now)

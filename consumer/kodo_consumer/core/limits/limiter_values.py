@@ -2,7 +2,8 @@
 room.
 
 Senders choose the values, so there may be as many as there are messages. The law of a limit holds for each value all
-the same: the shared limiter treats its values as one, and none gets its own before the shared one is as good as new.
+the same: the shared limiter treats its values as one, and none of these (but those that the file names) gets its own
+before the shared one is as good as new.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ MOST: Final = 100_000
 """Values of one limit that have a limiter of their own, some 50 MB; those that the file names come on top."""
 _FORGET_ABOVE: Final = 10_000
 _LOOKED_AT: Final = 5_000  # limiters looked at in a call: some 2 ms
-_LONGEST: Final = 200  # characters of a value that are kept
+_LONGEST: Final = 200  # characters of a value that is kept, unless the file names it
 
 
 class Values:
-    """Limiters of one limit by value of its property. `own`: limiters of single values; `others`: the limiter that all
-    further values share, None until it is needed. `named`: values that get their own limiter in any case; `make`:
-    creates the limiter of a value, or (None) the shared one. Iterates over pairs (value, limiter), None for the value
-    of the shared one.
+    """Limiters of one limit by value of its property. `own`: limiters of single values, by value, or by its digest if
+    it is longer than 200 characters; `others`: the limiter that all further values share, None while there is none.
+    `named`: values that get their own limiter in any case, and no digest; `make`: creates the limiter of a value, or
+    (None) the shared one. `configure` must be called before `of`. Iterates over pairs (key in `own`, limiter), with the
+    key None for the shared one.
     """
 
     __slots__ = ("_made", "_queue", "make", "named", "others", "own")
@@ -47,10 +49,10 @@ class Values:
 
     def of(self, value: str) -> Limiter:
         """Returns the limiter that a message with this value has to pass: its own, created if it is missing and may be,
-        else `others`. A value of `named`, and no value (NOBODY), always gets its own; another one only while there are
-        fewer than 100,000 and no `others`.
+        else `others`, created if it is missing. A value of `named`, and no value (NOBODY), may always have its own;
+        another one only gets it while fewer than 100,000 values have one and there is no `others`.
         """
-        if len(value) > _LONGEST:
+        if len(value) > _LONGEST and value not in self.named:
             value = name_of(value)
         limiter = self.own.get(value)
         if limiter is None:
@@ -67,9 +69,9 @@ class Values:
         return room or value == NOBODY or value in self.named
 
     def forget(self, now: float) -> None:
-        """Drops limiters that are as good as new and marks them `forgotten`: the shared one always, those of single
-        values if there are more than 10,000. Examines twice as many as were created since the last call, plus 5,000, so
-        that no call takes long.
+        """Drops limiters that are as good as new and marks them `forgotten`: the shared one, and if there are more than
+        10,000 those of single values. Of the latter it examines at most twice as many as were created since the last
+        call, plus 5,000, so that no call takes long.
         """
         looks, self._made = 2 * self._made + _LOOKED_AT, 0
         for _ in range(min(looks, len(self._queue)) if len(self.own) > _FORGET_ABOVE else 0):

@@ -30,8 +30,9 @@ def enqueue(queue: deque[T], one: T) -> deque[T]:
 
 class Limiter:
     """Base of the three kinds of limiters: rate, quota, concurrency. Times are monotonic seconds. `waiters`: messages
-    that the scheduler made wait here; the limiter itself never changes them. `timer_set`: the scheduler has set a timer
-    for them. `forgotten`: dropped; a message that refers to it must fetch its limiters again.
+    that were made to wait here, of which some may have been released since; the limiter itself never changes them.
+    `timer_set`: the scheduler has set a timer for them. `forgotten`: dropped; a message that refers to it must fetch
+    its limiters again.
     """
 
     __slots__ = ("forgotten", "timer_set", "waiters")
@@ -43,7 +44,8 @@ class Limiter:
 
     def free_at(self, now: float) -> float:
         """Earliest time (monotonic seconds) at which a message may start, `now` if it may start at once; infinite if
-        only the end of a handler or an answer of a store can tell. Changes no counts.
+        only the end of a handler or an answer of a store can tell. Waiters and promises are not considered. Counts no
+        start.
         """
         raise NotImplementedError
 
@@ -56,19 +58,21 @@ class Limiter:
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Counts the end of a message that started, whatever its outcome; only concurrency limits need it."""
+        """Counts the end of a message that started, whatever its outcome. Only concurrency limits do; here it does
+        nothing.
+        """
 
     def give_back(self) -> None:
         """Takes back the moment (slot) that was promised to a message, because the message does not start: another one
-        may have it. Only quotas keep a promise until its message starts; here it does nothing.
+        may have it. Only quotas do; here it does nothing.
         """
 
     def room(self, now: float) -> int:  # noqa: ARG002
-        """Number of waiters that may try again together when the limiter is free."""
+        """Number of waiters that may try again together, whether the limiter is free or not; here 1."""
         return 1
 
     def wait(self, now: float) -> float:
-        """Seconds until a message would start that begins to wait now."""
+        """Seconds until a message may start, by `free_at`, so it may be infinite. Only rates add time for waiters."""
         return self.free_at(now) - now
 
     def on_wait(self, now: float) -> None:
@@ -80,7 +84,7 @@ class Limiter:
 
 
 class RateLimiter(Limiter):
-    """A token bucket in GCRA form: one token each `interval` seconds, at most `burst` saved."""
+    """A token bucket in GCRA form, full at first: one token each `interval` seconds, at most `burst` saved."""
 
     __slots__ = ("_next_slot", "_next_start", "_promised", "burst", "interval")
     kind = "rate"
@@ -103,7 +107,9 @@ class RateLimiter(Limiter):
         self._next_start = max(self._next_start, now) + self.interval
 
     def wait(self, now: float) -> float:
-        """Seconds until a message would start that begins to wait now: after all messages that wait already."""
+        """Estimated seconds until a message would start that begins to wait now: until the bucket has a token, and an
+        interval for each message that waits already.
+        """
         return self.free_at(now) - now + len(self.waiters) * self.interval
 
     def idle(self, now: float) -> bool:
@@ -113,19 +119,21 @@ class RateLimiter(Limiter):
 
     def ready_at(self, now: float) -> float:
         """Time (monotonic seconds) before which a message that could also wait in another topic is promised no slot:
-        `now`. A leased rate returns a later time.
+        here `now`. A leased rate may return a later time.
         """
         return now
 
     def next_slot(self, earliest: float) -> float:
-        """First time (monotonic seconds), not before `earliest`, that is promised to no message. Promises nothing: see
-        `reserve`.
+        """First time (monotonic seconds), not before `earliest`, that may be promised to one more message: up to
+        `burst` of them may have the same time. Only promises count, not starts. Promises nothing: see `reserve`.
         """
         slot = max(earliest, self._gap(max(self._next_slot, earliest)) - self._burst_time())
         return next((end for begin, end in self._promised if begin <= slot < end), slot)
 
     def reserve(self, slot: float) -> None:
-        """Promises the time `slot`, which `next_slot` returned, to one message."""
+        """Promises the time `slot`, which `next_slot` returned, to one more message: up to `burst` messages may get the
+        same time. The promise cannot be taken back.
+        """
         self._next_slot = self._gap(max(self._next_slot, slot)) + self.interval
 
     def next_deferred_slot(self, earliest: float) -> float:
@@ -168,7 +176,9 @@ class RateLimiter(Limiter):
 
 
 class QuotaLimiter(Limiter):
-    """Limiter of a quota: at most `amount` starts in any window of `period` seconds."""
+    """Limiter of a quota: at most `amount` starts in any window of `period` seconds. A start counts for `period`
+    seconds, and up to a 60th of that longer.
+    """
 
     __slots__ = ("_counts", "_promised", "_total", "_width", "amount", "period")
     kind = "quota"
@@ -190,7 +200,7 @@ class QuotaLimiter(Limiter):
         return now if over <= 0 else self._expiry_of(over)
 
     def start(self, now: float) -> None:
-        """Counts a start at `now`, which uses up the oldest promise."""
+        """Counts a start at `now`, and ends the oldest promise, if there is one, whichever message has it."""
         self._expire(now)
         part = int(now // self._width)
         if self._counts and self._counts[-1][0] >= part:
@@ -207,18 +217,24 @@ class QuotaLimiter(Limiter):
         return not self.waiters and not self._total and not self._promised
 
     def slot(self, now: float) -> float:
-        """Earliest time (monotonic seconds) at which the window has room for all promised messages and one more."""
+        """Time (monotonic seconds) at which the window has room for all promised messages and one more, `now` if it has
+        it; an estimate if `amount` or more are promised.
+        """
         self._expire(now)
         rounds, rest = divmod(len(self._promised), self.amount)
         over = rest + 1 + self._total - self.amount
         return (now if over <= 0 else self._expiry_of(over)) + rounds * self.period
 
     def reserve(self, slot: float) -> None:
-        """Promises the time `slot` to one message; the promise ends 5 s after it."""
+        """Promises the time `slot` to one message. The oldest promise ends with the next start or `give_back`, or 5 s
+        after its time.
+        """
         self._promised = enqueue(self._promised, slot)
 
     def give_back(self) -> None:
-        """Takes back the oldest promise, because a message that has one does not start; counts no start."""
+        """Takes back the oldest promise, if there is one, because a message that has one does not start; counts no
+        start.
+        """
         if self._promised:
             self._promised.popleft()
 
@@ -268,7 +284,9 @@ class ConcurrencyLimiter(Limiter):
         self.limit = limit
 
     def free_at(self, now: float) -> float:
-        """`now` if one more handler may run; otherwise infinite, because only the end of a handler makes room."""
+        """`now` if one more handler may run; otherwise infinite, because no time alone makes room: the end of a handler
+        does, or a higher `limit`.
+        """
         return now if self.running < self.limit else float("inf")
 
     def start(self, now: float) -> None:  # noqa: ARG002  # a cap knows no time

@@ -9,11 +9,12 @@ _KEPT: Final = 30.0  # seconds
 
 
 class LiveWorkerCount:
-    """Number of live workers that share limits: the most that were seen within the last 30 s.
+    """Number of live workers that share limits: the largest reading of the last 30 s.
 
     A higher number counts at once, so that a limit is soon shared by all; a lower one counts late, because a missing
-    worker may only be connecting again. The expected ones count as seen at the start: workers that start together would
-    otherwise each begin alone. After a failed reading the number before stays, and at least the expected ones count.
+    worker may only be connecting again. The expected number counts as a reading at the start: workers that start
+    together would otherwise each begin alone. A failed reading counts as the reading before it, or as the expected
+    number if that is higher.
     """
 
     def __init__(self, expected: int, now: float) -> None:
@@ -22,7 +23,9 @@ class LiveWorkerCount:
         self._seen: deque[tuple[float, int]] = deque([(now, expected)])  # falling counts
 
     def count(self, live: int | None, now: float) -> int:
-        """Takes a reading at `now` (seconds), None or 0: it failed. Returns the number of workers to divide limits by."""
+        """Takes a reading of live workers at `now` (seconds); None or 0: it failed. Returns the number of workers to
+        divide limits by.
+        """
         if not live:
             live = max(self._last, self._expected)
         self._last = live

@@ -17,11 +17,16 @@ def contains_itself(schema: Any) -> bool:
 
 
 def empty_items(schema: Any) -> bool:
-    """True if the schema has an array whose items need no bytes."""
-    sizes = _Sizes(schema)
+    """True if the schema has an array whose items need no bytes. Raises what fastavro raises for a schema that it does
+    not take.
+    """
+    from fastavro import parse_schema
+
+    names: dict[str, Any] = {}
+    parsed = parse_schema(schema, names)  # names in full: two namespaces may have types of one name
     return any(
-        isinstance(found, Mapping) and found.get("type") == "array" and sizes.is_empty(found["items"])
-        for found, _ in _parts(schema, ())
+        isinstance(found, Mapping) and found.get("type") == "array" and _is_empty(found["items"], names)
+        for found, _ in _parts(parsed, ())
     )
 
 
@@ -67,27 +72,19 @@ def _parts(schema: Any, inside: tuple[str, ...], space: str = "") -> Iterator[tu
         yield from _parts(kind, inside, space)
 
 
-class _Sizes:
-    """Test for schemas that may take no bytes at all."""
-
-    def __init__(self, schema: Any) -> None:
-        self._named = {
-            str(found["name"]).rpartition(".")[2]: found
-            for found, _ in _parts(schema, ())
-            if isinstance(found, Mapping) and "name" in found and "type" in found
-        }
-
-    def is_empty(self, schema: Any, seen: tuple[str, ...] = ()) -> bool:
-        if isinstance(schema, str):
-            name = schema.rpartition(".")[2]
-            if schema == "null":
-                return True
-            return name in self._named and name not in seen and self.is_empty(self._named[name], (*seen, name))
-        if isinstance(schema, list):  # a union begins with the number of its branch
-            return False
-        kind = schema["type"]
-        if kind in ("record", "error"):
-            return all(self.is_empty(field["type"], seen) for field in schema.get("fields", []))
-        if kind == "fixed":
-            return bool(schema["size"] == 0)
-        return isinstance(kind, Mapping | str) and kind not in ("array", "map", "enum") and self.is_empty(kind, seen)
+def _is_empty(schema: Any, names: Mapping[str, Any], seen: tuple[str, ...] = ()) -> bool:
+    """True if a value of the schema, which fastavro has parsed with its named types `names`, may take no bytes at all.
+    `seen`: names of the types around it.
+    """
+    if isinstance(schema, str):
+        return schema == "null" or (
+            schema in names and schema not in seen and _is_empty(names[schema], names, (*seen, schema))
+        )
+    if isinstance(schema, list):  # a union begins with the number of its branch
+        return False
+    kind = schema["type"]
+    if kind in ("record", "error"):
+        return all(_is_empty(field["type"], names, seen) for field in schema.get("fields", []))
+    if kind == "fixed":
+        return bool(schema["size"] == 0)
+    return isinstance(kind, Mapping | str) and kind not in ("array", "map", "enum") and _is_empty(kind, names, seen)

@@ -217,22 +217,27 @@ class Payloads:
 
 
 class UnsafeSchemaError(ValueError):
-    """Error of `safe_reader` for a schema with an array whose items take no bytes: a payload of ten bytes could claim
-    any number of items, and so take any amount of memory.
+    """Error of `safe_reader` for a schema that fastavro does not take, or with an array whose items take no bytes: a
+    payload of ten bytes could claim any number of items, and so take any amount of memory.
     """
 
 
 def safe_reader(definition: Mapping[str, Any]) -> tuple[Callable[..., Any], Any]:
     """Returns a reader of payloads of this schema, and the schema parsed. The reader takes a stream, that schema and
-    the schema to resolve to. Raises UnsafeSchemaError for empty items.
+    the schema to resolve to. Raises UnsafeSchemaError.
     """
     from fastavro import parse_schema
 
-    if empty_items(definition):
+    try:
+        parsed = parse_schema(dict(definition))
+        unsafe = empty_items(dict(definition))
+    except Exception as problem:  # noqa: BLE001  # brokers store schemas that fastavro refuses, by errors of any kind
+        raise UnsafeSchemaError(f"its Avro schema cannot be read: {type(problem).__name__}") from None
+    if unsafe:
         raise UnsafeSchemaError(
             "its Avro schema has an array whose items take no bytes: ten bytes could claim any number"
         )
-    return reader_of(definition), parse_schema(dict(definition))
+    return reader_of(definition), parsed
 
 
 def payload_reader(kind: Kind, schema: Mapping[str, Any], schema_of: SchemaOf) -> Callable[[bytes, str], Any]:

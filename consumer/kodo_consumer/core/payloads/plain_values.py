@@ -38,6 +38,11 @@ def json_default(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is no JSON: send what it stands for")
 
 
+def is_model(value: Any) -> bool:
+    """True for a model of pydantic, an object and not its class."""
+    return not isinstance(value, type) and hasattr(value, "model_dump") and hasattr(value, "model_fields_set")
+
+
 def record_of(value: Any) -> Any:
     """Dictionary of a model or a dataclass, for Avro; the value of an enumeration; any other value as it is. The same
     for values within models, dataclasses, lists and dictionaries. Times, UUIDs and decimals stay: Avro has types for
@@ -64,7 +69,7 @@ def _fields(value: Any) -> dict[str, Any] | None:
     """Fields of a model or a dataclass by name; None for anything else, and for a class itself."""
     if isinstance(value, type):
         return None
-    if hasattr(value, "model_dump") and hasattr(value, "model_fields_set"):
+    if is_model(value):
         dumped: dict[str, Any] = value.model_dump(by_alias=True)
         return dumped
     if dataclasses.is_dataclass(value):

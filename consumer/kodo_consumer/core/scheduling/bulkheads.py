@@ -71,16 +71,19 @@ class Bulkheads:
             self._total = total
             self._settle()
 
-    def may_start(self, lane: int) -> bool:
-        """True if bulkheads allow a message of this lane to take a slot now. A refusal is noted for `on_end`."""
+    def has_slot(self, lane: int) -> bool:
+        """True if bulkheads allow a message of this lane to take a slot now."""
         keeps = False
         for group in self._by_lane[lane]:
             if group.most is not None and group.running >= group.most:
-                break
+                return False
             keeps = keeps or group.used < group.kept
-        else:
-            if keeps or self._common > 0:
-                return True
+        return keeps or self._common > 0
+
+    def may_start(self, lane: int) -> bool:
+        """Returns `has_slot`. A refusal is noted for `on_end`."""
+        if self.has_slot(lane):
+            return True
         self._refused = True
         return False
 

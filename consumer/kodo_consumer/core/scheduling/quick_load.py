@@ -63,8 +63,10 @@ class QuickLoad:
 
 
 class QuickBacklog:
-    """Quick messages that wait without a break, and the slot time that quick and slow tenants owe each other meanwhile.
-    `slow_first`: slow tenants have had no more than their part, and start first. Times in seconds.
+    """Backlog of quick messages, which wait without a break, and the slot time that quick and slow tenants owe each
+    other while messages of both wait. The two are separate: `end` ends the backlog, `settle` clears the debts.
+    `slow_first`: slow tenants have had no more than their part, and start first. `now` is in seconds, slot time in
+    milliseconds.
 
     The fair share of slow tenants is the least one since the backlog began: at its end few quick tenants wait, but
     others need slots soon, and a slow handler would keep its slot for its whole run.

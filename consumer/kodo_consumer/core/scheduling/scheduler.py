@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final
 
@@ -198,6 +198,16 @@ class Scheduler:
         else:
             limiter.waiters = EMPTY
             self.shut.pop(limiter, None)
+
+    def drop_waiters(self, left: Iterable[InFlight]) -> None:
+        """Removes messages that have stopped waiting from the waiters of their limiters, so that no limiter keeps a
+        leased token for them. `left`: messages that were released or moved, some of which waited at limiters.
+        """
+        for limiter in {limiter for in_flight in left for limiter in in_flight.limiters or () if limiter.waiters}:
+            limiter.waiters = deque(in_flight for in_flight in limiter.waiters if in_flight.stage is Stage.LIMITED)
+            if not limiter.waiters:
+                limiter.waiters = EMPTY
+                self.shut.pop(limiter, None)
 
     def on_leases_changed(self, limiter: Limiter, now: float) -> None:
         """Lets waiters of a limiter try again, because its leases changed. If a quota will have no room within 5 s, it

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.scheduling.circuit_breaker import Breaker, BreakerState
 from kodo_consumer.core.values.limit_policy import NOBODY
+from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import many, time_text
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class SlowCallRate:
 _PERSISTS: Final = 10.0  # seconds until it is noticed, and until it is over
 _AGAIN: Final = 60.0  # seconds between two times that it is said
 _NAMED: Final = 3  # tenants in a text
+_MAX_SHOWN: Final = 60  # characters of each
 PHASES: Final = (
     BreakerState.CLOSED.value,
     "noticed",
@@ -138,10 +140,12 @@ class LaneBreaker:
         return "noticed" if state is BreakerState.CLOSED and self.noticed is not None else state.value
 
     def text(self) -> str:
-        """Text for people about the slow tenants in `noticed`, which must not be None."""
+        """Text for people about the slow tenants in `noticed`, which must not be None; their names are escaped and cut,
+        because senders choose them.
+        """
         found = self.noticed
         assert found is not None
-        names = ", ".join(found.tenants[:_NAMED])
+        names = ", ".join(one_line(tenant, _MAX_SHOWN) for tenant in found.tenants[:_NAMED])
         if len(found.tenants) > _NAMED:
             names += f" and {len(found.tenants) - _NAMED:,} more"
         who = "" if found.tenants == (NOBODY,) else f"{many(len(found.tenants), 'tenant')}: {names}; "

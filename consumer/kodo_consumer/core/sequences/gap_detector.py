@@ -16,7 +16,7 @@ from kodoctl.protocol.sequence_numbers import BrokenNumberError, Number, Produce
 
 GRACE: Final = 30.0  # seconds a hole may stay open: a batch on its way again may fill it
 _SKEW: Final = 60_000  # ms that clocks of producers and readers may differ
-_MAX_RUNS: Final = 10_000  # runs and partitions that are remembered
+_MAX_RUNS: Final = 10_000  # runs and partitions that are remembered, and as many that are over
 _MAX_HOLES: Final = 50_000  # of all runs: a producer that leaves out numbers makes one with each message
 _MAX_HOLES_OF_ONE: Final = 1_000
 
@@ -65,11 +65,15 @@ class Gaps:
     """Finds gaps in sequence numbers. `since`: when the reader became the only one, ms since the epoch: of runs that
     began over a minute later every number is expected, of others those from the first one seen. `doubled`: count of
     numbers that came twice; `lost`: count of numbers in holes that `check` has returned.
+
+    It remembers 10,000 runs and partitions, and as many complete ones that are over. An older one is forgotten with its
+    holes; if that run goes on, its numbers are expected from the next one seen.
     """
 
     def __init__(self, since: int) -> None:
         self._since = since
         self._counts: dict[tuple[str, int], _Count] = {}
+        self._over: dict[tuple[str, int], _Count] = {}  # complete: copies of their messages and marks may still come
         self.doubled = 0
         self.lost = 0  # numbers of holes that stayed open for longer than GRACE
 
@@ -103,8 +107,7 @@ class Gaps:
 
     def check(self, now: float) -> list[Hole]:
         """Returns holes that are open GRACE (30) seconds after the first call that saw them, each once; if there are
-        too many to remember, the lowest ones at once. Adds their numbers to `lost`. Complete runs that are over are
-        forgotten.
+        too many to remember, the lowest ones at once. Adds their numbers to `lost`.
         """
         lost = []
         most = min(_MAX_HOLES_OF_ONE, max(1, _MAX_HOLES // max(1, len(self._counts))))
@@ -121,7 +124,7 @@ class Gaps:
                     lost.append(Hole(*key, first, open_now[first]))
                     count.known.add(first, open_now[first])  # reported, and closed
             if count.ended and not any(count.holes()):
-                del self._counts[key]
+                self._remember(self._over, key, self._counts.pop(key))
         self.lost += sum(hole.size for hole in lost)
         return lost
 
@@ -131,14 +134,25 @@ class Gaps:
         """
         self._since = since
         self._counts.clear()
+        self._over.clear()
 
     def _count(self, read: Number | ProducerWatermark) -> _Count:
         key = (read.run, read.partition)
         count = self._counts.get(key)
         if count is None:
-            if len(self._counts) >= _MAX_RUNS:
-                del self._counts[next(iter(self._counts))]
-            at = read.number if isinstance(read, Number) else read.high + 1
-            base = 1 if run_start(read.run) > self._since + _SKEW else at
-            count = self._counts[key] = _Count(base, at - 1)
+            count = self._over.pop(key, None)
+            if count is None:
+                at = read.number if isinstance(read, Number) else read.high + 1
+                count = _Count(1 if run_start(read.run) > self._since + _SKEW else at, at - 1)
+            self._remember(self._counts, key, count)
         return count
+
+    def _remember(self, counts: dict[tuple[str, int], _Count], key: tuple[str, int], count: _Count) -> None:
+        """Adds the count of a run to `counts`, in place of the oldest one if there are too many: it is not known any
+        more which numbers of that run came.
+        """
+        if len(counts) >= _MAX_RUNS:
+            oldest = next(iter(counts))
+            del counts[oldest]
+            self._since = max(self._since, run_start(oldest[0]))
+        counts[key] = count

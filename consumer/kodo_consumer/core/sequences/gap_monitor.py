@@ -22,7 +22,7 @@ _LISTED: Final = 10  # holes that are reported one by one
 
 
 class GapMonitor:
-    """Feeds the sequence numbers that one worker receives to Gaps, and reports lost messages."""
+    """Reports messages that never came to the only worker of a subscription, by the sequence numbers of producers."""
 
     def __init__(self, since: int, counts: Counts) -> None:
         self.gaps = Gaps(since)
@@ -30,14 +30,17 @@ class GapMonitor:
 
     @classmethod
     def of(cls, policy: Policy, since: int, counts: Counts) -> GapMonitor | None:
-        """Returns a monitor; None for a subscription that may have several readers. `since`: now, ms since the epoch."""
+        """Returns a monitor for an exclusive subscription, or a failover one with one expected worker; None for any
+        other. `since`: now, ms since the epoch.
+        """
         kind = policy.subscription_type
         alone = kind == "exclusive" or (kind == "failover" and policy.expected_workers == 1)
         return cls(since, counts) if alone else None
 
     def on_message(self, delivery: Delivery, lane: Lane) -> None:
-        """Takes the number of a received message, if it came to a ready lane and neither a worker has moved it nor a
-        recall sent it. `delivery`: with properties that may be believed, and no redelivery of a message in flight.
+        """Takes the number of a received message or mark, unless its lane is no ready lane, a worker has moved it, or a
+        recall sent it. No effect without a readable number. `delivery`: with properties that may be believed, and no
+        redelivery of a message that came since the last `on_disconnect`: it would count as duplicated.
         """
         if lane.state is not State.READY:
             return
@@ -46,11 +49,16 @@ class GapMonitor:
             self.gaps.see(text)
 
     def on_disconnect(self, wall: int) -> None:
-        """Starts anew at `wall` (ms since the epoch): messages are redelivered, and another reader may have got some."""
+        """Forgets all numbers, because messages are redelivered, and another reader may have got some: holes that were
+        not reported yet never are. `wall`: now, ms since the epoch.
+        """
         self.gaps.restart(wall)
 
     def check(self, now: float) -> list[str]:
-        """Returns alarm texts about numbers missing for too long at `now` (seconds), and updates the counts."""
+        """Returns alarm texts about numbers that have been missing for 30 s at least, or for less if there are too many
+        holes to remember: each hole once, all beyond the first ten in one text. Sets the counts of missing and
+        duplicated numbers. `now`: monotonic seconds.
+        """
         lost = self.gaps.check(now)
         self._counts.take_gaps(self.gaps.lost, self.gaps.doubled)
         texts = [

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 
 class Intervals:
-    """Set of numbers as ascending ranges (first, last) that do not touch; its length is the number of ranges."""
+    """Set of numbers as ascending ranges (first, last) that do not touch. It iterates over the ranges, and its length
+    is the number of ranges; `in` tests a number.
+    """
 
     __slots__ = ("_first", "_last")
 
@@ -26,7 +28,7 @@ class Intervals:
         return len(self._first)
 
     def add(self, first: int, last: int) -> None:
-        """Adds all numbers from `first` to `last`, both included."""
+        """Adds all numbers from `first` to `last`, both included; `last` must not be below `first`."""
         if self._last and first == self._last[-1] + 1:  # the next one, as mostly
             self._last[-1] = last
             return
@@ -37,8 +39,8 @@ class Intervals:
         self._first[start:end], self._last[start:end] = [first], [last]
 
     def take(self, first: int, last: int) -> None:
-        """Removes those of the numbers from `first` to `last`, both included, that are in a range. Ranges are split
-        where needed.
+        """Removes the numbers from `first` to `last`, both included, as far as the set has them. A range is split where
+        needed. `last` must not be below `first`.
         """
         start, end = bisect_right(self._last, first - 1), bisect_right(self._first, last)
         if start >= end:
@@ -53,7 +55,9 @@ class Intervals:
         del self._first[:gone], self._last[:gone]
 
     def holes(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Yields the ranges (first, last) of numbers from `first` to `last`, both included, that are missing here."""
+        """Yields the ranges (first, last) of numbers from `first` to `last`, both included, that are missing here, in
+        ascending order. The set must not change meanwhile.
+        """
         at = first
         for low, high in self:
             if low > last:

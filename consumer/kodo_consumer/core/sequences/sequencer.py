@@ -16,15 +16,18 @@ _IN_A_ROW: Final = 100  # and how many, at most
 
 
 class Router:
-    """Chooses partitions as Pulsar's Java clients do: by key, else in turns."""
+    """Chooses the partition of a message: by its key as Pulsar's Java clients do by default, else in turns. Not
+    thread-safe. `partitions`: their number, at least 1; the caller may set a higher one.
+    """
 
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
         self._at, self._since, self._row = 0, 0.0, 0
 
     def choose(self, key: str, now: float) -> int:
-        """Returns the number of a partition, from 0 on. A message with a key goes by the key's hash; messages without a
-        key ("") go to the same partition for 10 ms or 100 messages, then to the next one. `now`: monotonic seconds.
+        """Returns the number of a partition, from 0 on. A key has the same partition each time while `partitions`
+        stays; messages without a key ("") go to one partition for 10 ms or 100 messages, whichever ends first, then to
+        the next one. `now`: monotonic seconds.
         """
         if self.partitions == 1:
             return 0
@@ -38,9 +41,9 @@ class Router:
 
 @lru_cache(maxsize=10_000)
 def key_hash(key: str) -> int:
-    """Hash of a key by which Pulsar's Java clients choose its partition: Java's `hashCode` without its sign bit. So a
-    key stays on its partition whether a Java client or this one sends it. (The C++ and Python clients use another hash,
-    which depends on the library they were built with.)
+    """Hash of a key by which Pulsar's Java clients choose its partition by default: Java's `hashCode` without its sign
+    bit. So a key has the same partition whether a Java client or this one sends it. (The C++ and Python clients use
+    another hash by default, which depends on the library they were built with.)
     """
     units = key.encode("utf-16-be", "surrogatepass")
     found = 0
@@ -57,8 +60,8 @@ class _Count:
 
 
 class Sequencer:
-    """Assigns the sequence numbers of one producer run, and makes its marks: messages without content that tell readers
-    the numbers to expect.
+    """Assigns the sequence numbers of one producer run, in each partition from 1 on, and makes its marks: messages
+    without content that tell readers the numbers to expect. Not thread-safe.
     """
 
     def __init__(self, run: str) -> None:
@@ -66,19 +69,22 @@ class Sequencer:
         self._counts: dict[int, _Count] = {}
 
     def next(self, partition: int) -> Number:
-        """Assigns the next number of a partition, from 1 on."""
+        """Assigns the next number of a partition; its first one is 1."""
         count = self._counts.setdefault(partition, _Count())
         count.high += 1
         return Number(self.run, partition, count.high)
 
     def give_up(self, number: Number) -> None:
-        """Makes a number void, because its message may never be stored; the next marks name it."""
+        """Makes a number that `next` returned void, because its message may never be stored: `marks` names it until a
+        mark with it is stored.
+        """
         self._counts[number.partition].void.add(number.number, number.number)
 
     def marks(self, *, end: bool = False) -> list[ProducerWatermark]:
         """Returns the marks to publish: for each partition with numbers, or void numbers, that no stored mark has named
-        yet. `end`: for every partition that got a number here, and its last mark ends the run. The caller reports each
-        mark that is stored by `marked_sent`.
+        yet; several for a partition with more than 500 ranges of void numbers. `end`: for every partition, whether it
+        has such numbers or not, and its last mark ends the run. The caller passes each mark that is stored to
+        `marked_sent`.
         """
         found = []
         for partition, count in self._counts.items():
@@ -92,11 +98,15 @@ class Sequencer:
         return found
 
     def mark_again(self, partition: int) -> ProducerWatermark:
-        """Mark with the number of the last stored mark of a partition, 0 if none is stored: it names no new message."""
+        """Mark with the highest number that a stored mark of a partition has, 0 if none is stored: it names no new
+        message.
+        """
         return ProducerWatermark(self.run, partition, self._counts.setdefault(partition, _Count()).marked)
 
     def marked_sent(self, mark: ProducerWatermark) -> None:
-        """Notes that a mark is stored, so that `marks` does not repeat it."""
+        """Notes that a mark of this sequencer is stored: `marks` does not name its numbers again, except the highest
+        one with `end`.
+        """
         count = self._counts[mark.partition]
         count.marked = max(count.marked, mark.high)
         for first, last in mark.void:

@@ -18,9 +18,11 @@ _WAITING: Final = frozenset({Rule.RETRYING, Rule.ESCALATED, Rule.BACKUP})
 
 
 class CauseCounts:
-    """Counts of messages since the start, by the cause that is stored with them (kodoctl.protocol.error_causes).
+    """Counts of messages since the start, by the cause that is stored with them (kodoctl.protocol.error_causes). A
+    message counts again each time.
 
-    `failed`: messages that went to another topic to wait for another try; `dead`: messages that became dead letters.
+    `failed`: messages that were published to wait in the state retrying, or to a backup level, without those that only
+    a limit refused: no handler failed. `dead`: messages that became dead letters, for whatever reason.
     """
 
     __slots__ = ("dead", "failed")
@@ -29,12 +31,14 @@ class CauseCounts:
         self.failed, self.dead = Counter[str](), Counter[str]()
 
     def count(self, rule: Rule, properties: Mapping[str, str]) -> None:
-        """Counts a message that was stored in another topic with these properties, if `rule` is RETRYING, BACKUP,
-        ESCALATED or DEAD. A message without a cause counts as OTHER_CAUSES (`other`), and so does each further cause
-        beyond MAX_CAUSES (1,000) of `failed` or of `dead`.
+        """Counts a message that was published anew with these properties and is stored, if `rule` is DEAD, or if it is
+        RETRYING, BACKUP or ESCALATED and the reason is not that the message is over its limit. A message without a
+        cause counts as OTHER_CAUSES (`other`), and so does each further cause beyond MAX_CAUSES (1,000) of `failed` or
+        of `dead`.
         """
         counts = self.dead if rule is Rule.DEAD else self.failed if rule in _WAITING else None
-        if counts is None:
+        reason = properties.get(names.REASON, "")
+        if counts is None or (counts is self.failed and reason.startswith(names.OVER_LIMIT_REASON)):
             return
-        cause = cause_of(properties.get(names.REASON), properties.get(names.ERROR)) or OTHER_CAUSES
+        cause = cause_of(reason, properties.get(names.ERROR)) or OTHER_CAUSES
         counts[cause if cause in counts or len(counts) < MAX_CAUSES else OTHER_CAUSES] += 1

@@ -13,14 +13,16 @@ _MAX_UNKNOWN: Final = 1_000  # messages
 
 
 class Confirmations:
-    """Acknowledged messages, until the broker has confirmed the acknowledgement and the hooks for it were called, by
-    the tickets of the acknowledgements. Calls need the engine's lock.
+    """Acknowledged messages, by the tickets of their acknowledgements, until the broker has confirmed these and the
+    hooks for acknowledged messages were called. Calls need the engine's lock.
 
-    `most` (1,000 at least) and `most_bytes`: limits from which on the worker receives nothing more, because the broker
-    or a hook is slow. `awaited`: number of the messages.
+    `most` (1,000 if it is less) and `most_bytes` (of payload): limits at which the worker is to receive nothing more,
+    because the broker or a hook is slow. `awaited`: number of the messages, those whose hooks are still to be called
+    among them.
 
     The last 1,000 messages with an unknown result (fewer beyond `most_bytes`) are kept, without being counted: if the
-    broker delivers one again, it is acknowledged again, without its handler, and may be confirmed then.
+    broker delivers one again while its entry is remembered (LaneState.entry), it is acknowledged again, without its
+    handler, and may be confirmed then.
     """
 
     __slots__ = (
@@ -46,11 +48,13 @@ class Confirmations:
 
     @property
     def is_full(self) -> bool:
-        """True if so many messages, or bytes, await their confirmation that the worker should receive nothing more."""
+        """True if so many messages, or bytes, await their confirmation or their hooks that the worker should receive
+        nothing more.
+        """
         return self.awaited >= self._most or self._bytes >= self._most_bytes
 
     def add(self, in_flight: InFlight) -> None:
-        """Adds a message whose token was added to the acknowledgements of its lane."""
+        """Adds a message whose token was just added to the acknowledgements of its lane."""
         self._ticket += 1
         self._open[self._ticket] = in_flight
         index = in_flight.lane.lane.index
@@ -62,8 +66,9 @@ class Confirmations:
         self._bytes += in_flight.size
 
     def add_copy(self, lane: LaneState, entry: BatchEntry, batch_index: int) -> None:
-        """Adds the copy of an acknowledged message, which is acknowledged again. It has ticket 0, whose result nobody
-        awaits, unless the result of the first acknowledgement is unknown.
+        """Adds the copy of an acknowledged message, whose token was just added to the acknowledgements of `lane`. A
+        message that is kept with an unknown result awaits a result again; any other copy gets ticket 0, whose result
+        nobody awaits.
         """
         in_flight = self._unknown.pop((entry, batch_index), None)
         if in_flight is None:
@@ -73,14 +78,16 @@ class Confirmations:
             self.add(in_flight)
 
     def take_tickets(self) -> Mapping[int, Sequence[int]]:
-        """Returns and clears the tickets of acknowledgements, by lane index, in the order of the tokens."""
+        """Returns and clears the tickets of the acknowledgements since the last call, by lane index, in the order of
+        the tokens.
+        """
         found, self._tickets = self._tickets, {}
         return found
 
     def take_results(self, confirmed: Sequence[int], unknown: Sequence[int]) -> list[InFlight]:
-        """Takes results of acknowledgements by their tickets; other tickets have no effect. Messages of `unknown`
-        tickets count no longer. Returns the messages of `confirmed` tickets: the caller calls their hooks and then
-        passes them to `end`.
+        """Takes results of acknowledgements by their tickets; a ticket that awaits no result has no effect. Messages of
+        `unknown` tickets count no longer. Returns the messages of `confirmed` tickets, which count until the caller has
+        called their hooks and passes them to `end`.
         """
         for ticket in unknown:
             if (in_flight := self._open.pop(ticket, None)) is not None:
@@ -94,8 +101,8 @@ class Confirmations:
         return [in_flight for ticket in confirmed if (in_flight := opened.pop(ticket, None)) is not None]
 
     def end(self, called: Sequence[InFlight]) -> None:
-        """Stops counting these messages, because their hooks were called or because the result of their acknowledgement
-        is unknown.
+        """Stops counting messages that `take_results` returned, because their hooks were called. Each may be passed in
+        once.
         """
         self.awaited -= len(called)
         self._bytes -= sum(in_flight.size for in_flight in called)

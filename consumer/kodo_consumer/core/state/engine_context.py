@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 
 class EngineContext:
-    """State that the parts of one engine share; written under the worker's lock. `policy`: replaced by one with the
-    same lanes. `effects`: not fetched yet; a fetch replaces the object, so no part may keep it. `unsent`: number of
-    acknowledgements not fetched yet. `causes`: stays empty unless the topology keeps error texts. `observer`: notified
-    of each decision before it is carried out. `confirmations`: of acknowledged messages that the broker has not
-    confirmed; None: nobody wants to know. Parts keep `observer` and `confirmations`, so these are never replaced.
+    """State that the parts of one engine share; written under the worker's lock. `policy`: may be replaced by one with
+    the same lanes. `effects`: not fetched yet; a fetch replaces the object, so no part may keep it. `unsent`: number of
+    acknowledgements not fetched yet. `counts`: since the start. `causes`: stays empty unless the topology keeps error
+    texts. `observer`: see DecisionObserver; None: nobody observes. `confirmations`: of acknowledged messages that the
+    broker has not confirmed; None: nobody wants to know. Parts keep `observer` and `confirmations`, so these are never
+    replaced.
     """
 
     __slots__ = ("causes", "confirmations", "counts", "effects", "observer", "policy", "unsent")

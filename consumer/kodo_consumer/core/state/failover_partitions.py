@@ -45,30 +45,32 @@ _ENTRY: Final = 1_000  # messages: the broker sends a batch as a whole, also int
 
 
 class Change(NamedTuple):
-    """Changes by an answer of the broker; partitions are numbers as texts. `lost`: those that this worker had, and that
-    another one or nobody has now. `gained`: those that this worker may handle from now on. `ready`: messages of these
-    that were kept, in order in each. `anew`: partitions that the caller has to connect anew, so that the broker
-    redelivers their messages. `untold`: those that this worker had and that no valid answer covers.
+    """Changes by an answer of the broker; partitions are numbers as texts. `lost`: those that this worker had, or was
+    to have after its hand-over, and that another one or nobody has now. `gained`: those that this worker may handle
+    from now on. `ready`: messages of the gained ones that were kept, in order in each. `anew`: partitions that the
+    caller has to connect anew, so that the broker redelivers their messages. `unnamed`: those that this worker had
+    until an earlier answer lapsed, and that no answer since then has named, unless they have connected anew.
     """
 
     lost: Sequence[str]
     gained: Sequence[str]
     ready: Sequence[Delivery]
     anew: Sequence[str] = ()
-    untold: Sequence[str] = ()
+    unnamed: Sequence[str] = ()
 
 
 class _Partition:
     """State of one partition. `since`: when the first of the answers came that all named this worker, None if the last
-    one did not. `until`: when the last answer lapses. `lapsed`: no answer was valid for a time. `anew`: it has to be
-    read anew. `lost_at`: when an answer last named another worker. `kept`: messages that may not be handled yet, each
-    with its time, in order; `may_be_left`: all of them may be leftovers.
+    one did not. `until`: when the last answer lapses. `lapsed`: no answer was valid for a time, so it has to be read
+    anew once this worker is named again. `unnamed`: no answer has named it since it lapsed. `anew`: it has to be read
+    anew. `lost_at`: when an answer last named another worker. `kept`: messages that may not be handled yet, each with
+    its time, in order; `may_be_left`: all of them may be leftovers.
     """
 
-    __slots__ = ("anew", "is_ours", "kept", "lapsed", "lost_at", "may_be_left", "since", "until")
+    __slots__ = ("anew", "is_ours", "kept", "lapsed", "lost_at", "may_be_left", "since", "unnamed", "until")
 
     def __init__(self) -> None:
-        self.is_ours = self.lapsed = self.anew = self.may_be_left = False
+        self.is_ours = self.lapsed = self.unnamed = self.anew = self.may_be_left = False
         self.until = self.lost_at = float("-inf")
         self.since: float | None = None
         self.kept: list[tuple[float, Delivery]] = []
@@ -92,7 +94,8 @@ class ActivePartitions:
     this worker's consumer. `starts_until`: when the first answer that names this worker lapses; infinite: none does.
     Times are monotonic seconds, partitions numbers as texts.
 
-    Messages of partitions that may not be handled are kept here, until an answer shows whether they are this worker's.
+    Messages of partitions that may not be handled are kept here until they may be, or until it shows that the broker
+    sends them again, to this worker or another.
     """
 
     def __init__(self, policy: Policy, name: str) -> None:
@@ -111,7 +114,7 @@ class ActivePartitions:
 
     def admit(self, deliveries: Sequence[Delivery], now: float) -> Sequence[Delivery]:
         """Returns the deliveries that may be handled now. The others are kept here until a later answer, except those
-        that the broker will send again, which are dropped.
+        of partitions that have to be read anew: the broker will send these again, so they are dropped.
         """
         ours: list[Delivery] = []
         for delivery in deliveries:
@@ -130,10 +133,10 @@ class ActivePartitions:
         return ours
 
     def room(self, room: int, in_flight: int) -> int:
-        """Number of further messages that the topic may bring: `room`, the number without regard to kept messages, less
-        these; 0 if their payload is over half of the policy's `max_held_bytes`. At least 1, even so, while leftovers of
-        a lost partition, or the first message after them, have to come out of the client library, unless `in_flight`,
-        messages of the topic in flight, is beyond twice `max_held` plus all that the client may hold.
+        """Number of further messages that the topic may bring: `room` less the kept messages, or 0 if their payload is
+        over half of the policy's `max_held_bytes`. But at least 1 while leftovers of a lost partition, or the first
+        message after them, have to come out of the client library, as long as `in_flight`, messages of the topic in
+        flight, is less than twice `max_held` plus all that the client may hold.
         """
         room = 0 if self._bytes > self._most_bytes else max(0, room - self._count)
         if (self._leftovers or self._is_in_doubt) and in_flight < 2 * self._most + self._in_client:
@@ -144,12 +147,13 @@ class ActivePartitions:
 
     def lapse(self, now: float) -> list[str]:
         """Returns this worker's partitions whose last answer is no longer valid, each once, and ends its right to
-        handle them; their kept messages are dropped.
+        handle them. Drops their kept messages; the caller has to release their unstarted ones.
         """
         lapsed = [number for number, one in self._partitions.items() if one.since is not None and one.until <= now]
         for number in lapsed:
             partition = self._partitions[number]
-            partition.since, partition.is_ours, partition.lapsed = None, False, True
+            partition.since, partition.is_ours = None, False
+            partition.lapsed = partition.unnamed = True
             partition.kept.clear()
         self._recount()
         return lapsed
@@ -158,8 +162,9 @@ class ActivePartitions:
         self, named: Mapping[str, str], asked: float, now: float, emptied: Mapping[str, float]
     ) -> Change:
         """Takes the active consumer of each partition, "" for none, as the broker named it at some moment since
-        `asked`; a partition left out keeps its earlier answer. The caller leaves late answers out, and calls `lapse`
-        before. `emptied`: by partition, when the client library last contained no message of it, if it ever did.
+        `asked`; a partition left out keeps its earlier answer. The caller leaves out answers that come VALID (2) s
+        after `asked` or later, and calls `lapse` before. `emptied`: by partition, when the client library last
+        contained no message of it, if it ever did.
         """
         for number in [number for number in self._leftovers if self._is_empty(number, emptied)]:
             del self._leftovers[number]
@@ -170,7 +175,7 @@ class ActivePartitions:
         lost, gained, anew = list[str](), list[str](), list[str]()
         for number, name in named.items():
             partition = self._partition(number)
-            partition.until = self._last_until
+            partition.until, partition.unnamed = self._last_until, False
             if name != self._name:
                 if partition.since is not None:
                     lost.append(number)
@@ -186,56 +191,58 @@ class ActivePartitions:
                     anew.append(number)
         ready = self._ready(gained, anew, now)
         self._recount()
-        untold = [number for number, one in self._partitions.items() if one.lapsed and number not in named]
-        return Change(lost, gained, ready, anew, untold)
+        unnamed = [number for number, one in self._partitions.items() if one.unnamed]
+        return Change(lost, gained, ready, anew, unnamed)
 
     def on_disconnect(self, partition: str | None) -> None:
         """Notes that one partition, or each one (None), connects anew, so that the broker sends its unacknowledged
         messages again: its kept messages are dropped, it need not be read anew any more, and no leftovers of it come
-        out. If leftovers were to come out, its hand-over begins again.
+        out. If leftovers were to come out, or kept messages might be some, its hand-over begins again.
         """
         for number, one in self._partitions.items():
             if partition in (None, number):
                 if self._leftovers.pop(number, None) is not None or one.may_be_left:
                     one.since = None  # else an answer that names another while it is opened would count as a loss
-                one.anew = one.lapsed = one.may_be_left = False
+                one.anew = one.lapsed = one.unnamed = one.may_be_left = False
                 one.kept.clear()
         self._recount()
 
     def keep(self, deliveries: Sequence[Delivery], came: float) -> None:
         """Keeps messages that came at about the time (`came`) when their partition was lost. The broker may have sent
-        them after the loss: the next answer decides.
+        them after the loss: they are dropped if an answer to a request after `came` does not name this worker.
         """
         for delivery in sorted(deliveries, key=_place):
             self._partition(delivery.partition).keep(delivery, came)
         self._recount()
 
     def unknown(self, asked: float, now: float) -> bool:
-        """Notes that the request of the time `asked` got no answer, or none in time. Returns True if no answer is valid
-        any more, so that nothing may start: the last valid one, or without any the first request, is VALID (2) s ago.
+        """Notes that the request of the time `asked` got no answer, or none in time. Returns True if nothing may start:
+        all answers have lapsed, or none came within VALID (2) s of the first request that failed.
         """
         self._first_asked = min(self._first_asked, asked)
         return self._is_unknown(now)
 
     def waiting(self, now: float) -> list[tuple[str, str]]:
-        """Returns (partition, reason) of partitions that rest: at once those of this worker whose answer lapsed, until
-        an answer names a worker or its connection is new, and those that it is active for and does not handle
-        RESTS_AT_MOST (5) s later. ("any", reason) if no answer has come at all. Any thread may call it.
+        """Returns (partition, reason) of partitions that rest: those that this worker had until an answer lapsed, as
+        long as no answer names them and they have not connected anew; and those that it is active for and does not
+        handle RESTS_AT_MOST (5) s later. ("any", reason) if no answer has ever named a partition, none is valid, and it
+        is VALID (2) s after the first request that failed. Any thread may call it.
         """
         resting: list[tuple[str, str]] = []
-        for number, one in list(self._partitions.items()):
-            if one.lapsed and one.until <= now:
+        partitions = list(self._partitions.items())
+        for number, one in partitions:
+            if one.unnamed:
                 resting.append((number, "the admin API does not name its active consumer"))
             elif one.since is not None and not one.is_ours and now >= one.since + RESTS_AT_MOST:
                 why = "it is read anew" if one.anew else "what its client holds has to come out"
                 resting.append((number, f"this worker is active for it and does not handle it yet: {why}"))
-        if not self._partitions and self._is_unknown(now):
+        if self._is_unknown(now) and all(one.until == float("-inf") for _, one in partitions):
             resting.append(("any", "the admin API does not name the active consumers"))
         return resting
 
     def may_start(self, now: float) -> bool:
-        """True if messages of the topic may start: no answer that names this worker has lapsed, which happens next at
-        `starts_until`. After a lapse the caller releases the partition, and starts are allowed again.
+        """True if messages of the topic may start at `now`: it is before `starts_until`. After that the caller has to
+        call `lapse`, and messages of other partitions may start again.
         """
         return now < self.starts_until
 

@@ -22,12 +22,13 @@ class StartTimeFairQueue:
     """Start-time fair queueing with whole numbers: each lane (an index of `weights`) has a tag, and the lane with the
     lowest tag has the next turn.
 
-    A start moves the tag of a lane by a fixed step divided by the lane's weight. Where handlers are quick, each lane
-    that has work throughout gets exactly as many starts as its weight in any window of as many starts as the sum of
-    these weights; where handlers run for longer, the lanes have slot time in proportion to their weights. A lane that
-    had no work starts again right after the present turn: it neither catches up nor waits, unless it was charged for
-    more. Lanes of weight 0 are served when no other has work. Lanes in `resting` get no turns. `waiting`: the lanes
-    with work, the next one first; callers must not change it.
+    A start moves the tag of a lane by a fixed step divided by the lane's weight; further slot time moves it on. While
+    the same lanes have messages that may start, and handlers take 10 ms at most, each of these lanes gets exactly as
+    many starts as its weight in any window of as many starts as the sum of these weights; where handlers run for
+    longer, the lanes have slot time in proportion to their weights. A lane that had no work starts again right after
+    the present turn: it neither catches up nor waits, unless it was charged for more. Lanes of weight 0 come after all
+    others. Lanes in `resting` get no turns. `waiting`: the lanes in the queue, the next one first; callers must not
+    change it.
     """
 
     __slots__ = ("_idle_class", "_is_active", "_keys", "_last", "_now", "_resting", "_steps", "_tags", "waiting")
@@ -70,13 +71,12 @@ class StartTimeFairQueue:
             self._remove(lane)
 
     def order(self) -> Sequence[int]:
-        """Indices of the lanes with work, in the order of their turns."""
+        """Indices of the lanes in the queue, in the order of their turns."""
         return tuple(self.waiting)
 
     def charge(self, lane: int) -> None:
-        """Charges a lane of the queue the cost of a start (`START_COST`, 10 ms of slot time): this is the present turn
-        (unless the weight is 0), and the lane's next turn comes later. Raises ValueError if the lane is not in the
-        queue.
+        """Charges a lane the cost of a start (`START_COST`, 10 ms of slot time): this is the present turn (unless the
+        weight is 0), and the lane's next turn comes later. The lane must be in the queue.
         """
         order, keys, step = self.waiting, self._keys, START_COST * self._steps[lane]
         if not self._idle_class[lane]:
@@ -91,8 +91,8 @@ class StartTimeFairQueue:
 
     def charge_time(self, lane: int, milliseconds: int) -> None:
         """Charges a lane, with work or without, `milliseconds` more of a running handler, beyond the cost of its start
-        and earlier charges: its next turn comes later. The present turn moves up to the first waiting lane, so that
-        lanes that get work later gain no extra turns by the charge.
+        and earlier charges: its next turn comes later. The present turn moves up to the first waiting lane (to this
+        lane if none waits), so that lanes that get work later gain no extra turns by the charge.
         """
         self._tags[lane] += milliseconds * self._steps[lane]
         if self._is_active[lane]:

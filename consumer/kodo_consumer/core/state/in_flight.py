@@ -63,12 +63,12 @@ TRANSITIONS: Final[Mapping[Stage, AbstractSet[Stage]]] = {
 
 
 class BatchEntry:
-    """Record of an entry, the unit that the broker stores, mostly a batch. `in_flight`: its unacknowledged messages by
-    batch index; `done`: a bit for each acknowledged one (bit batch index + 1); `at`: monotonic seconds of the last
-    acknowledgement, 0 before the first.
+    """Record of an entry, the unit that the broker stores, mostly a batch. `in_flight`: its messages in flight, parked
+    ones too, by batch index; `done`: a bit for each acknowledged one (bit batch index + 1); `at`: monotonic seconds of
+    the last acknowledgement, 0 before the first.
 
-    After a broken connection the broker delivers all messages of the entry again while one is unacknowledged, however
-    long ago the others were finished.
+    After a broken connection the broker may deliver all messages of the entry again while one is unacknowledged,
+    however long ago the others were finished.
     """
 
     __slots__ = ("at", "done", "in_flight", "key")
@@ -85,9 +85,10 @@ class WaitState:
     """History of one in-flight message in memory. Most messages never wait, and share one empty instance that is only
     read.
 
-    `in_local_retry`: the message waits in memory after a failed run. `early`: it came long before it is due, and waits
-    until then. `timer_id`: number of the timer that may wake it. The other fields count its waits so far: after failed
-    runs (`local_retries`), because no target takes it (`undeliverable_retries`), and for a dependency (`unavailable`).
+    `in_local_retry`: the message waits in place (Rule.IN_PLACE) after a failed run. `early`: it came over 5 s before it
+    is due, and waits until then. `timer_id`: number of the timer that may wake it. The other fields count its waits so
+    far: in place (`local_retries`), with nowhere to go (Rule.STUCK, `undeliverable_retries`), and for a dependency
+    (`unavailable`).
     """
 
     in_local_retry: bool = False
@@ -103,8 +104,8 @@ _NONE: Final = WaitState()  # never written to
 
 class InFlight:
     """Record of one unacknowledged message. Mutable; only the engine changes it. `ack_token`: token of its latest
-    delivery; `size`: bytes of payload; `headers`: those that may be believed; `limiters`: those that it has to pass,
-    None: not looked up yet.
+    delivery; `size`: bytes of payload; `headers`: those that may be believed, empty until the checks on receipt;
+    `limiters`: those that it has to pass, None: not looked up yet. A parked message has lost its data: see `park`.
     """
 
     __slots__ = (
@@ -152,22 +153,22 @@ class InFlight:
             self.received = now
 
     def enter(self, stage: Stage) -> None:
-        """Sets the stage; nothing else does. A stage that TRANSITIONS does not allow is a defect (AssertionError),
-        which ends the worker: the broker gives the message to another one.
+        """Sets the stage; after the constructor nothing else does. A stage that TRANSITIONS does not allow is a defect
+        (AssertionError), which ends the worker: the broker delivers the message again.
         """
         assert stage in TRANSITIONS[self.stage], f"a message goes from {self.stage.name} to {stage.name}"
         self.stage = stage
 
     def mutable_waits(self) -> WaitState:
-        """Returns its wait state for writing; creates one on the first call."""
+        """Returns the message's wait state for writing; creates one of its own if it has none."""
         if self.waits is _NONE:
             self.waits = WaitState()
         return self.waits
 
     def give_back(self) -> None:
-        """Ends the reservation that limits made for the message, because it does not start now, and frees the slots
-        that quotas set aside for it. The slots stay if there is no reservation, or if an earlier start took the tokens
-        of quotas.
+        """Ends the reservation that limits made for the message, because it does not start now, and frees one slot of
+        each of its quotas (the oldest that is set aside, whichever message has it). The slots stay if there is no
+        reservation, or if an earlier start took the tokens of quotas.
         """
         if self.has_reservation and not self.headers.quota_taken:
             for limiter in self.limiters or ():
@@ -175,8 +176,8 @@ class InFlight:
         self.has_reservation = False
 
     def park(self) -> None:
-        """Sets the stage to UNDELIVERABLE (from PUBLISHING only, see `enter`), and drops all data (payload, properties,
-        key and tenant too) but those that identify and acknowledge the message: the broker has the rest.
+        """Sets the stage to UNDELIVERABLE (from PUBLISHING only, see `enter`), and drops payload, properties, keys,
+        tenant, headers, limiters and waits: the broker has the message. Its position, times and token stay.
         """
         self.enter(Stage.UNDELIVERABLE)
         self.delivery = self.delivery._replace(payload=None, properties={}, key="", ordering_key="", broken="")
@@ -201,9 +202,9 @@ class InFlight:
 class LaneState:
     """State of one lane. `in_flight`: number of its messages in flight, without parked ones. `key_queues`: messages of
     each key in order, of which only the first may be handled; None: the lane keeps no order. `active_entries`: entries
-    with messages in flight; `recent_entries` and `older_entries` (the generation before): acknowledged ones. `ring`:
-    queued messages by tenant; `acks`: tokens to acknowledge that nobody has fetched yet; `paused_until`: monotonic
-    seconds; `started`: handler starts so far.
+    with messages in flight, parked ones too; `recent_entries` and `older_entries` (the generation before): entries that
+    had none left, and acknowledged ones. `ring`: queued messages by tenant; `acks`: tokens to acknowledge that nobody
+    has fetched yet; `paused_until`: monotonic seconds; `started`: handler starts so far.
     """
 
     __slots__ = (
@@ -229,8 +230,8 @@ class LaneState:
         self.counted: Counter[tuple[str, str]] = Counter()  # (what, rule or reason): of what was not just done
 
     def start_as_named(self, active: ActivePartitions) -> None:
-        """Lets messages start, from now on, only in partitions whose active consumer is this worker, as the broker
-        names it.
+        """Lets messages that come from now on start only in partitions whose active consumer is this worker, as the
+        broker names it.
         """
         self.active = active
 
@@ -246,10 +247,10 @@ class LaneState:
 
     def entry(self, key: Hashable, now: float) -> BatchEntry:
         """Returns the record of the entry to which a received message belongs. A record is used again while a message
-        of the entry is in flight, and for a minute after the last acknowledgement (perhaps for less if more than 10,000
-        entries end meanwhile). Else the record is new, and the lane keeps it only when `LookaheadBudget.add` counts a
-        message of it. So a copy that comes after that minute counts as a new message: somebody rewound the
-        subscription. `now`: monotonic seconds.
+        of the entry is in flight or parked, and for a minute after the last acknowledgement (for less after
+        `forget_acknowledged`, or perhaps if more than 10,000 entries end meanwhile). Else the record is new, and the
+        lane keeps it only when `LookaheadBudget.add` counts a message of it. So a copy that comes after that minute,
+        such as after the subscription was rewound, counts as a new message. `now`: monotonic seconds.
         """
         entry = self.active_entries.get(key)
         if entry is None:
@@ -289,8 +290,8 @@ class LaneState:
 
     def next_for_key(self, in_flight: InFlight) -> InFlight | None:
         """Removes a message that has ended from the queue of its key, and returns the next message of the key, whose
-        stage stays BLOCKED_BY_KEY. None if there is none or the lane keeps no order; None without effect if the message
-        is not the first of its key, so that a second call does nothing.
+        stage stays BLOCKED_BY_KEY; None if there is none or the lane keeps no order. If the message is not the first of
+        its key, returns None and removes nothing, so that a second call has no effect.
         """
         key_queue = self.key_queues.get(order_key(in_flight.delivery)) if self.key_queues is not None else None
         if self.key_queues is None or not key_queue or key_queue[0] is not in_flight:
@@ -302,9 +303,10 @@ class LaneState:
         return None
 
     def take_unstarted(self, partition: str | None = None, tokens: AbstractSet[object] | None = None) -> list[InFlight]:
-        """Lists the messages that have not started, of one partition (number as a text) or (`partition` is None) of
-        all, with these acknowledgement tokens or (None) with any, and removes them from all key queues. They stay in
-        flight, and in the ring, until the caller releases them.
+        """Lists the messages that have not started (see `UNSTARTED`; some wait after a failed run), of one partition
+        (number as a text) or (`partition` is None) of all, with these acknowledgement tokens or (None) with any, and
+        removes them from all key queues. They stay in flight, in the ring and at limiters, from where the caller
+        releases them.
         """
         found = [
             in_flight

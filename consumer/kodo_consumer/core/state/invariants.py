@@ -10,9 +10,10 @@ from kodo_consumer.core.state.in_flight import InFlight, LaneState, Stage
 def contradictions(
     lanes: Sequence[LaneState], timers: Iterable[tuple[int, object]], counted: Mapping[Stage, int]
 ) -> list[str]:
-    """Contradictions to "every unacknowledged message is in exactly one stage", in words; empty unless there is a bug.
-    `timers`: (number, target); `counted`: messages by stage, as other structures count them. Compared are the stages in
-    `counted`, and QUEUED, BLOCKED_BY_KEY, WAITING and RELEASED, no others.
+    """Contradictions to "every unacknowledged message is in exactly one stage", in words, found by counting; empty
+    unless there is a bug. Needs the worker's lock. `timers`: (number, target); `counted`: messages by stage, as other
+    structures count them. Compared are the stages in `counted`, and QUEUED, BLOCKED_BY_KEY, WAITING and RELEASED, no
+    others.
     """
     stages = [in_flight.stage for lane in lanes for in_flight in lane]
     found = {

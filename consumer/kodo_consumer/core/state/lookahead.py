@@ -14,24 +14,25 @@ _ENOUGH: Final = 2_000  # messages a lane looks ahead that has no tenants: more 
 
 
 class LookaheadBudget:
-    """Look-ahead budget: messages and bytes that a worker may have in flight. One budget for all lanes, with a floor of
-    messages for each, and the rest for every lane that has work.
+    """Look-ahead budget: messages, and bytes of payload, that a worker may have in flight. One budget for all lanes,
+    with a floor of messages for each, and the rest for every lane that has work.
 
     The limit holds if each lane asks for its `capacity`, and then delivers one batch (`Policy.batch` messages and
-    `Policy.batch_bytes` at most, or one larger message): messages in flight, batches under way and full receiver queues
-    together never exceed the declared look-ahead. Bytes in flight and under way stay below the look-ahead's. The client
-    counts receiver queues in messages, so their bytes can only be estimated: by the average size of in-flight messages,
-    for lanes that have any, and as half of the budget at most, because otherwise large messages would leave nothing to
-    work on.
+    `Policy.batch_bytes` at most): messages in flight, batches under way and receiver queues of `Policy.queue` messages
+    together stay within the declared look-ahead, unless it is so small that one message for each of these is more.
+    Bytes in flight and under way stay within it as well, except for a message that is larger than a batch may be. The
+    client counts receiver queues in messages, so their bytes can only be estimated: by the average size of in-flight
+    messages, for lanes that have any, and as half of the budget at most, because otherwise large messages would leave
+    nothing to work on.
 
-    The look-ahead serves the fairness of tenants: without `fair_by`, a lane with 2,000 messages that may start gets no
-    capacity until half of them are gone. Lanes whose messages cannot be moved to another lane never use more than half
-    of the budget together: messages that were moved out of other lanes come back on them, and would otherwise stop the
-    reading for which they had left.
+    The look-ahead serves the fairness of tenants: without `fair_by`, a lane with 2,000 queued messages gets no
+    capacity, and is resumed when half of them are gone. If isolation can move messages out of some lanes only, the
+    other lanes (`LaneState.cannot_evacuate`) get, beyond their floors, no more than half of the budget together:
+    messages that were moved out come back on them, and would otherwise stop the reading for which they had left.
 
     `messages` and `bytes` leave out parked messages (which no target takes): each takes one message from the shared
-    part of the budget, and no bytes. Floors stay, so while the whole budget is in use, messages may exceed the
-    look-ahead by those parked since.
+    part of the budget, and no bytes. Floors stay, so messages in flight and parked ones together may exceed the limit
+    by the number of the parked ones.
     """
 
     __slots__ = (
@@ -76,7 +77,7 @@ class LookaheadBudget:
 
     def remove(self, in_flight: InFlight) -> None:
         """Removes a message that is acknowledged or released from the budget and from its entry; closes the entry
-        (`LaneState.close`) if this was its last message in flight.
+        (`LaneState.close`) if no other message of it is in flight or parked.
         """
         entry = in_flight.entry
         del entry.in_flight[in_flight.delivery.batch_index]
@@ -85,9 +86,9 @@ class LookaheadBudget:
         self._give_back(in_flight)
 
     def park(self, in_flight: InFlight) -> None:
-        """Parks a message that nobody will ever handle: it stays in its entry, unacknowledged, and the budget shrinks
-        by one message. Drops all its data (payload, properties, key and tenant too) but those that identify and
-        acknowledge it, so the caller has to use them before. Its stage must be PUBLISHING (see `InFlight.enter`).
+        """Parks a message that no target takes, and that this worker will not handle: it stays in its entry,
+        unacknowledged, and the budget shrinks by one message. Drops payload, properties, keys, tenant and headers
+        (see `InFlight.park`), so the caller has to use them before. Its stage must be PUBLISHING.
         """
         self._give_back(in_flight)
         in_flight.park()
@@ -96,8 +97,8 @@ class LookaheadBudget:
 
     @property
     def overgrown(self) -> bool:
-        """True if parked messages are a quarter of the budget's messages or more: parked messages stay unacknowledged,
-        and the broker limits unacknowledged messages.
+        """True if parked messages are a quarter of `Policy.max_held` or more: they stay unacknowledged, and the broker
+        limits unacknowledged messages.
         """
         return self.parked >= self._most_parked
 
@@ -116,8 +117,8 @@ class LookaheadBudget:
 
     def fraction(self, messages: int, size: int) -> float:
         """Returns the part of the budget that `messages` messages of together `size` bytes would use, 1 for all of it:
-        the larger one of their part of the messages and their part of the bytes. Messages in lanes that none can be
-        moved out of do not count as budget.
+        the larger one of their part of the messages and their part of the bytes. The messages in flight in lanes that
+        isolation cannot move them out of (`LaneState.cannot_evacuate`) are taken off the budget before.
         """
         left = max(1, self._max_messages - self._staying)
         return max(messages / left, size / max(1, self._max_bytes - self._staying_bytes))
@@ -137,9 +138,11 @@ class LookaheadBudget:
         return self.bytes + min(self._queue * self._busy * self.bytes / self.messages, self._max_bytes / 2)
 
     def capacity(self, lane: LaneState) -> int:
-        """Number of further messages that the lane may bring: the rest of its floor and the shared rest of the budget.
-        0 for a lane without `fair_by` that has 2,000 queued. Once the bytes are used up (half of them, for lanes whose
-        messages cannot be moved to another lane), 1 for a lane with nothing in flight, so that no lane stops, else 0.
+        """Number of further messages that the lane may bring: the rest of its floor and the shared rest of the budget;
+        a last batch may be larger. Without `fair_by` it is 0 for a lane with 2,000 queued. Once the bytes are used up,
+        with an estimate of the receiver queues, it is 1 for a lane with nothing in flight, so that no lane stops, else
+        0. Lanes with `LaneState.cannot_evacuate` share half of the messages, beyond their floors, and half of the bytes
+        by the same rule.
         """
         if self._bytes >= self._max_bytes:
             return 0 if lane.in_flight else 1
@@ -153,8 +156,9 @@ class LookaheadBudget:
         return max(self._floor - lane.in_flight, 0) + max(lent, 0)
 
     def should_resume(self, lane: LaneState) -> bool:
-        """True if a lane whose `capacity` was 0 should be read again: it has room for a batch, or for any message while
-        it has at most half of its floor in flight. False while a lane without `fair_by` has more than 1,000 queued.
+        """True if a lane whose `capacity` was 0 should be read again: it has room for a batch (for a quarter of the
+        budget, if that is less), or for any message while it has at most half of its floor in flight. False while a
+        lane without `fair_by` has more than 1,000 queued.
         """
         room = self.capacity(lane)
         if 2 * len(lane.ring) > self._enough:

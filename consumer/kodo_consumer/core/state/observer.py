@@ -21,23 +21,27 @@ OnReceived = Callable[[Policy, Lane, Sequence[Delivery], Check | None], object]
 
 
 class DecisionObserver(Protocol):
-    """Observer of decisions. The engine calls it while it has the worker's lock: it must be quick and never raise."""
+    """Observer of decisions. The engine calls `on_decision` while it has the worker's lock: it must be quick and never
+    raise.
+    """
 
     def on_decision(self, in_flight: InFlight, outcome: Outcome, decision: Decision) -> None:
-        """Called with each decision before it is carried out. Not called for a message whose handler ended with DONE. A
-        message that waits has several decisions.
+        """Called with each decision before it is carried out. There is none about a message whose handler ended with
+        DONE. There are several about a message that waits, or that its target refuses (if there is another target).
         """
 
     def close(self) -> None:
-        """Takes no more decisions: the worker has ended."""
+        """Ends the observation: the worker has closed its connections."""
 
 
 class AcknowledgementObserver(Protocol):
-    """Observer of confirmed acknowledgements. Its calls never raise; outside the test harness they return soon."""
+    """Observer of confirmed acknowledgements. Outside the test harness its calls do not wait for hooks, except `close`,
+    for 2 s at most, and never raise.
+    """
 
     def on_acknowledged(self, messages: Sequence[Acknowledged], called: Callable[[], object]) -> None:
-        """Calls hooks with the messages, perhaps later and on another thread, and `called` after that. `messages`:
-        pairs of a message and the name of the rule by which it ended.
+        """Calls hooks with the messages, perhaps later and on another thread, and `called` after that, also if there
+        are no messages. `messages`: pairs of a message and the name of the rule by which it ended.
         """
 
     @property
@@ -48,14 +52,16 @@ class AcknowledgementObserver(Protocol):
 
     def close(self) -> None:
         """Takes no more messages and drops those that wait, whose `called` is never called. Hooks still run for the
-        messages of the call that has begun.
+        messages of the `on_acknowledged` for which they have begun.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Observers:
     """Observers of one worker; a field is None if nobody observes. `received`: called with (policy, lane, deliveries,
-    check of payloads) before any decision, also with copies of messages that came before.
+    check of payloads) before the engine gets these deliveries, also with copies of messages that came before and with
+    deliveries that the engine drops; on the thread of the adapter, without the worker's lock. An exception fails the
+    worker.
     """
 
     received: OnReceived | None = None

@@ -14,9 +14,9 @@ _GENERATION: Final = 1 << 16  # tenants, after which a new generation begins: 1 
 
 
 class TenantFilter:
-    """Bloom filter of two generations for the test `tenant in filter`: True for the 65,536 tenants added last, at
-    least, and by chance for few others. A tenant's three bits come from its hash, which nobody can choose, because it
-    differs from process to process.
+    """Bloom filter of two generations for the test `tenant in filter`: True for the tenants of the last 65,536 calls of
+    `add` at least, and by chance for up to 1 in 100 others. A tenant's three bits come from its hash, which nobody can
+    choose, because it differs from process to process.
     """
 
     __slots__ = ("_added", "_before", "_bits")
@@ -34,7 +34,7 @@ class TenantFilter:
         return False
 
     def add(self, tenant: str) -> None:
-        """Adds a tenant. After 65,536 calls the next one begins a new generation, and drops the older one of the two."""
+        """Adds a tenant. After 65,536 calls the next one begins a new generation, and drops the older of the two."""
         if not self._bits or self._added == _GENERATION:
             self._before, self._bits, self._added = self._bits, bytearray(_BYTES), 0
         self._added += 1

@@ -15,10 +15,10 @@ class TenantQueue(Generic[T]):
 
     `listed`: it has items. `used`: slot time (ms) used in the present turn. `eligible`: number of the round from which
     it has a turn again. `weight`: starts in a turn. `slow`: True for a slow tenant, whose handlers take long; None
-    while the lane does not know. `doubt`: number of quick handler ends after which a slow tenant counts as quick again;
-    `relapses`: how often the tenant became slow again after it was quick, less those that many quick ends have made
-    good. `quick_time`: seconds of slot time as a quick tenant since `quick_since` (monotonic seconds), older ones in
-    part; mostly of runs that took longer than a start costs.
+    while the lane does not know. `doubt`: of a slow tenant, number of quick handler ends after which it counts as
+    quick again; `relapses`: how often (4 times at most) the tenant became slow again after it was quick, less those
+    that many quick ends have made good. `quick_time`: seconds of slot time as a quick tenant since `quick_since`
+    (monotonic seconds), older ones in part, without most runs that took no longer than a start costs.
     """
 
     __slots__ = (
@@ -46,7 +46,8 @@ class TenantQueue(Generic[T]):
 
     def add_quick_time(self, lasted: float, now: float) -> None:
         """Adds a quick handler run of `lasted` seconds that ended at `now` (monotonic seconds) to `quick_time`. If
-        `quick_since` is more than 4 s ago, the earlier time is halved before.
+        `quick_since` is more than 4 s ago, the earlier time is halved before, and `quick_since` moves halfway to `now`;
+        if there is no earlier time, it becomes the start of the run.
         """
         if not self.quick_time:
             self.quick_since = now - lasted

@@ -112,12 +112,14 @@ class _Rounds(Generic[T]):
 
 class DeficitRoundRobin(Generic[T]):
     """Queues of one lane, one for each tenant, served in turn: each turn is `weight` starts, or the slot time of as
-    many. A tenant with 100,000 items delays others one turn.
+    many (10 ms each). A tenant with 100,000 items delays others one turn a round. It iterates over the items, and its
+    length is their number.
 
     Slow tenants, whose handlers take long, have turns of their own (`slow=True`), so that a search for a quick tenant
     does not pass all slow ones that may not start. Among them wait `newcomers`, tenants of whom the lane does not know
-    whether they are slow and who may not start as quick ones. `newcomers_slow`: the last newcomer that was judged, at
-    its end or because it ran for long, was slow; None: none was. `new_running`: running handlers of newcomers.
+    whether they are slow and who may not start as quick ones. `newcomers_slow`: whether newcomers of the lane are slow,
+    by the last ones that ended or ran for long, None: none has yet; `new_running`: running handlers of newcomers. The
+    slot reservation sets both.
     """
 
     __slots__ = (
@@ -152,7 +154,7 @@ class DeficitRoundRobin(Generic[T]):
 
     def queues(self) -> Iterator[tuple[str, int, T]]:
         """Yields (tenant, number of items, first item) of tenants with items. Another thread may write meanwhile: then
-        a number may be off by one.
+        numbers may be a little off, and a tenant may be missing.
         """
         for queue in list(self._queues.values()):
             with suppress(AttributeError):  # taken between two looks
@@ -173,8 +175,9 @@ class DeficitRoundRobin(Generic[T]):
     def push(self, tenant: str, item: T, weight: int = 1, *, first: bool = False) -> TenantQueue[T]:
         """Adds an item after (`first`: before) the tenant's other items, and returns the tenant's queue. A tenant
         without items gets its turn last in the next round of its kind, quick or slow, or in a later round if it was
-        charged for more; a tenant of whom the lane does not know its kind waits with the newcomers if `newcomers_slow`.
-        `weight` counts only for a tenant that the ring does not know.
+        charged for more; at once if no other tenant of its kind has items. A tenant of whom the lane does not know its
+        kind counts as quick, or waits with the newcomers if `newcomers_slow`. `weight` counts only for a tenant that
+        the ring does not know.
         """
         queues = self._queues
         queue = queues.get(tenant)
@@ -216,7 +219,7 @@ class DeficitRoundRobin(Generic[T]):
         self.newcomers.clear()
 
     def reweigh(self, weights: Mapping[str, int]) -> None:
-        """Sets the weights of all tenants that the ring knows: starts in a turn, 1 for those that are not named."""
+        """Sets the weights (starts in a turn) of all tenants that the ring knows, 1 for those that `weights` lacks."""
         for tenant, queue in self._queues.items():
             queue.weight = weights.get(tenant, 1)
 
@@ -261,11 +264,12 @@ class DeficitRoundRobin(Generic[T]):
         Args:
             passing_over: tenants that get no item now.
             now: monotonic seconds, which only `may_start_newcomer` uses.
-            slow: take from the slow tenants, among whom waiting newcomers have every other turn; else from the quick
-                ones.
+            slow: take from the slow tenants, among whom waiting newcomers have every other turn, or each one if no slow
+                tenant has items; else from the quick ones.
             may_start_newcomer: called with this ring and `now`: True if a newcomer may start as a quick tenant; None:
-                it always may. A newcomer that may not start waits among the slow tenants from then on; but before any
-                newcomer of the lane has ended it keeps its turn, and the result is None.
+                it always may. A newcomer that may not start waits among the slow tenants from then on, as does a tenant
+                that became slow after it got its items. But while `newcomers_slow` is None such a newcomer keeps its
+                turn, and the result is None.
         """
         rounds = self.slow if slow else self.quick
         passed = self._set_aside(passing_over, rounds) if passing_over else []
@@ -331,12 +335,12 @@ class DeficitRoundRobin(Generic[T]):
         return aside
 
     def charge(self, queue: TenantQueue[T], milliseconds: int) -> None:
-        """Charges a tenant `milliseconds` by which its handler ran longer than a start costs."""
+        """Charges a tenant `milliseconds` by which its handler ran longer than a start costs: it has turns later."""
         (self.slow if queue.in_slow else self.quick).charge(queue, milliseconds)
 
     def remember(self, queue: TenantQueue[T]) -> None:
         """Restores the queue of a tenant that was forgotten while its handler ran, so that facts about the tenant count
-        later. No effect if the ring has a queue of the tenant.
+        later. No effect if the ring has a queue of the tenant, this one or a newer one.
         """
         queues = self._queues
         if queue.tenant in queues:

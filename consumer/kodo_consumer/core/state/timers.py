@@ -10,9 +10,9 @@ S = TypeVar("S")
 
 
 class TimerQueue(Generic[S]):
-    """Heap of callback targets by due time (monotonic seconds). A timer cannot be removed: the target compares the
-    number of a timer that is due with the number of its present timer. `first`: due time of the next timer, infinite if
-    there is no timer.
+    """Heap of callback targets by due time (monotonic seconds). A timer cannot be removed: whoever takes a due one has
+    to see whether it still counts, such as by its number. `first`: due time of the next timer, infinite if there is
+    none. It iterates over (number, target) in no order.
     """
 
     __slots__ = ("_count", "_heap", "first")

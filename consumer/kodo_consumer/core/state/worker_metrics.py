@@ -23,8 +23,9 @@ _STATES: Final = (State.READY, State.RETRYING, State.PENDING, State.BLOCKING)
 
 
 class Timings:
-    """Histograms of messages of one state: durations in seconds, and attempts (runs in PENDING and BLOCKING do not
-    count). Beyond 500 messages a second only a sample is added, which counts for several.
+    """Histograms of messages of one state (backup levels count as ready): durations in seconds, and attempts of done
+    messages: 1 plus those that their headers count in RETRYING and on backup levels. Beyond 500 handler ends a
+    second only a sample is added, which counts for several.
     """
 
     __slots__ = ("attempts", "done", "handler", "late", "since_origin", "waited")
@@ -41,7 +42,7 @@ class Timings:
 class Meter:
     """Messages done by lane (index), histograms by state, and the window by which fairness is judged: `served`, the
     numbers of handler ends by lane and tenant, failed ones too, and `busy`, estimated seconds of handlers by tenant.
-    The reader clears `served` and takes `busy` to begin the next window.
+    The reader replaces the dictionaries in `served`, and takes `busy`, to begin the next window.
     """
 
     __slots__ = (
@@ -60,7 +61,7 @@ class Meter:
 
     def on_end(self, in_flight: InFlight, started: float, now: float, *, done: bool) -> None:
         """Counts the end of a handler by lane and tenant, and, if `done`, the message as done; adds a sample of the
-        ends to the histograms. `started`, `now`: monotonic seconds.
+        ends to the histograms and to `busy`. `started`, `now`: monotonic seconds.
         """
         index = in_flight.lane.lane.index
         served, tenant = self.served[index], in_flight.tenant
@@ -72,7 +73,9 @@ class Meter:
             self._sample(in_flight, started, now, done=done)
 
     def on_deferred_done(self, in_flight: InFlight, now: float) -> None:
-        """Counts a message as done whose handler returned before, and was counted by `on_end`."""
+        """Counts a message as done whose handler returned before, and was counted by `on_end`; adds each such message
+        to the histograms of done messages.
+        """
         lane = in_flight.lane.lane
         self.done[lane.index] += 1
         self._add_done(self.timings[lane.state], in_flight, now, self._clock.wall() / 1000, 1)

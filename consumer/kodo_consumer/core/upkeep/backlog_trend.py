@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 RECENT: Final = 120.0  # seconds whose trend counts
 BEFORE: Final = 600.0  # seconds before them, to compare with
 REPEAT: Final = 600.0  # seconds until an alarm about the same cause is repeated
+_TOO_OLD: Final = 60.0  # seconds after which the last sample says nothing about now
 _FEW: Final = 20  # samples for a trend, at the least
 _NOISE: Final = 0.02  # of the backlog: a smaller change in two minutes is none
 _LEAST: Final = 100  # entries: a smaller backlog needs no advice
@@ -112,11 +113,12 @@ class BacklogTrend:
 
     @property
     def advice(self) -> BacklogAdvice | None:
-        """The advice by the samples so far. None: fewer than 20 samples in the last two minutes, fewer than 100 entries
-        now, or a change of less than 2 % of them in these two minutes.
+        """The advice by the samples so far. None: the last sample is more than a minute old, there are fewer than 20
+        samples in the two minutes before it, it has fewer than 100 entries, or they have changed by less than 2 % in
+        these two minutes.
         """
         samples = list(self._samples)
-        if not samples:
+        if not samples or self._clock.now() - samples[-1].at > _TOO_OLD:
             return None
         edge = samples[-1].at - RECENT
         recent, before = [one for one in samples if one.at >= edge], [one for one in samples if one.at < edge]

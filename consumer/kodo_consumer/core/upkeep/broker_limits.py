@@ -6,9 +6,9 @@ in force before it sends. No I/O but the requests to the cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kodo_consumer.core.values.delay_schedule import JITTER, MAX_MEMORY_WAIT
 from kodo_consumer.core.values.envelope import State
@@ -20,12 +20,15 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.policy import Policy
     from kodoctl.topology.model.policies import DelayedDelivery
 
+T = TypeVar("T")
+_REFUSED: Final = 2  # topics without an answer after which no more are asked about
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerLimits:
     """Limits of the broker. `delays`: delayed delivery by topic where messages wait; `largest`: bytes of a message, by
     topic with a limit of its own. Other topics are missing, and topics whose limits were not read, see
-    `read_broker_limits`.
+    `readable`.
     """
 
     delays: Mapping[str, DelayedDelivery] = field(default_factory=dict)
@@ -34,21 +37,26 @@ class BrokerLimits:
 
 def read_broker_limits(policy: Policy, cluster: Cluster) -> BrokerLimits:
     """Requests the limits in force for the topics that a worker writes to: of message size for all of them, of delays
-    only where messages wait. Each kind is read up to the first topic of which it cannot be read, because this role may
-    not or there is no such topic. Raises ClusterError when no broker answers.
+    only where messages wait, as `readable` does. Raises ClusterError when no broker answers.
     """
-    delays: dict[str, DelayedDelivery] = {}
-    largest: dict[str, int] = {}
-    for topic in _waiting(policy):
-        if (found := cluster.delays(topic)) is None:  # no rights: for one topic as for the next
-            break
-        delays[topic] = found
-    for topic in policy.written_topics:
-        if (size := cluster.largest(topic)) is None:
-            break
-        if size:
-            largest[topic] = size
+    delays = dict(readable(_waiting(policy), cluster.delays))
+    largest = {topic: size for topic, size in readable(policy.written_topics, cluster.largest) if size}
     return BrokerLimits(delays, largest)
+
+
+def readable(topics: Iterable[str], read: Callable[[str], T | None]) -> Iterator[tuple[str, T]]:
+    """Yields (topic, limit) of the topics whose limit `read` returns, up to the second one for which it returns None:
+    because this role may not read it, there is no such topic, or its broker fails. A failing broker hides so the limits
+    of its own topics only, and a role without the right sends two requests and not one for each topic.
+    """
+    refused = 0
+    for topic in topics:
+        if (found := read(topic)) is not None:
+            yield topic, found
+            continue
+        refused += 1
+        if refused == _REFUSED:
+            return
 
 
 def clamp_policy(policy: Policy, allowed: BrokerLimits) -> Policy:

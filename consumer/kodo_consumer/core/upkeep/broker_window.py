@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.upkeep.broker_limits import summarize_topics
+from kodo_consumer.core.upkeep.broker_limits import readable, summarize_topics
 from kodo_consumer.core.values.broker import MOST_CONSUMERS, Cluster, LaneRequest, UnackedLimits
 from kodo_consumer.core.values.envelope import State
 from kodoctl.errors import Diagnostic, warning
@@ -39,18 +39,12 @@ def lane_request(policy: Policy, lane: Lane, consumer_name: str, limit: int) -> 
 
 
 def unacked_limits(policy: Policy, cluster: Cluster) -> dict[int, UnackedLimits]:
-    """Requests the limits on unacknowledged messages, by lane index. Lanes that one reader gets in order are missing,
-    because the broker sets no limit there; without the right to read the limits, all following lanes are missing.
-    Raises ClusterError.
+    """Requests the limits on unacknowledged messages, by lane index, as `readable` does. Lanes that one reader gets in
+    order are missing, because the broker sets no limit there. Raises ClusterError.
     """
-    found: dict[int, UnackedLimits] = {}
-    for lane in policy.lanes:
-        if lane.state is not State.READY or policy.subscription_type in ("shared", "key_shared"):
-            limits = cluster.unacked_limits(lane.topic)
-            if limits is None:  # no rights: for one topic as for the next
-                return found
-            found[lane.index] = limits
-    return found
+    shared = policy.subscription_type in ("shared", "key_shared")
+    lanes = {lane.topic: lane.index for lane in policy.lanes if shared or lane.state is not State.READY}
+    return {lanes[topic]: limits for topic, limits in readable(lanes, cluster.unacked_limits)}
 
 
 def lookahead_findings(policy: Policy, limits: Mapping[int, UnackedLimits]) -> list[Diagnostic]:

@@ -188,7 +188,8 @@ class Publisher(Protocol):
 
     def renew(self) -> None:
         """Replaces its connection, because sends hang; returns at once. Earlier sends may never get a receipt: the
-        caller publishes those messages again.
+        caller publishes those messages again, with new tickets, or gives them up. Raises ClusterError, without effect,
+        if no connection can be made.
         """
 
     def close(self) -> None:

@@ -139,15 +139,15 @@ class Deferral:
 
 def new_deferral(message: Any, runs: Mapping[Any, float] | None, timeout: Timeout | None) -> Deferral:
     """New token of a message. `runs`: only whether it is None counts, which means that this message cannot be deferred;
-    the caller checks that the handler runs. `timeout`: None: as the settings say; a negative one is 0. Raises
-    UsageError if the message cannot be deferred, UnitError for a text that is no time, TypeError for a value that is
-    neither a timedelta nor a text.
+    the caller checks that the handler runs. `timeout`: a timedelta (a negative one counts as 0), or a text such as
+    `10m`; None: as the settings say. Raises UsageError if the message cannot be deferred, UnitError for a text that is
+    no time or is negative, TypeError for a value that is neither a timedelta nor a text.
     """
     if runs is None:
         detail = "only a worker or a Harness can keep a message; handlers in processes and of batches end theirs by returning"
         raise misuse_error(f"defer: {detail}")
     if isinstance(timeout, str):
-        timeout = timedelta(milliseconds=Duration.parse(timeout))
+        return Deferral(message, Duration.parse(timeout).seconds)
     try:
         seconds = None if timeout is None else max(0.0, timeout.total_seconds())
     except AttributeError:

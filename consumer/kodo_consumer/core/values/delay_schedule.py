@@ -16,7 +16,7 @@ JITTER: Final = 3_000  # ms: added at random to waits beyond memory, equal delay
 
 @dataclass(frozen=True, slots=True)
 class DelaySchedule:
-    """Delays (ms) before the attempts in a state, of which the last repeats, and the number of attempts."""
+    """Delays (ms; at least one) before the attempts in a state, the last of which repeats, and number of attempts."""
 
     delays: tuple[int, ...]
     attempts: int

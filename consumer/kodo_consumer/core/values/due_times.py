@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from kodo_consumer.core.values.envelope import Outgoing
 
-# Seconds remembered for a topic: more than an hour's, and beyond that the nearest that were added first.
-_MOST: Final = 4_096
+_MOST: Final = 4_096  # different seconds remembered for a topic: more than an hour's
 _PAST: Final = 300  # seconds after which nobody asks
 
 

@@ -35,12 +35,16 @@ class Delivery(NamedTuple):
     """A message copied out of the client (a kept client object would pin its whole batch).
 
     `entry` names the unit that the broker stores, mostly a batch, and `batch_index` the place in it, -1 for a message
-    alone: together they are equal for two deliveries of the same stored message. If `entry` is a tuple, it is (ledger,
-    entry, partition). The adapter acknowledges by `token`, which prints as `(ledger,entry,partition,batch index)`.
-    Times are ms since the epoch, 0 = none. `payload` None: a tombstone. `broken`: why it must not be handled: its key
-    and properties could not be read; it has corrupt or unsigned headers on a topic where only workers write, which the
-    engine notes at its receipt; or a person discards it (`discarded` of its token); else empty. `schema`: version of
-    the payload's schema, such as `L1:3`, if the lane was opened with `LaneRequest.schemas`.
+    alone: together they are equal for two deliveries of the same stored message, unless a person had it handled again
+    from an inbox in between. If `entry` is a tuple, it is (ledger, entry, partition). The adapter acknowledges by
+    `token`, whose text has the position. Times are ms since the epoch, 0 = none. `payload` None: a tombstone. An empty
+    `key` or `ordering_key`: none. `schema`: version of the payload's schema, such as `L1:3`, if the lane was opened
+    with `LaneRequest.schemas`; "" = none.
+
+    `broken`: why it must not be handled, else empty. It is encrypted, or a part of it, such as its key, could not be
+    read; its headers are corrupt or unsigned on a topic of a state, where only workers write (the engine notes this at
+    its receipt); or a person discards it (`discarded` of its token). In a process of handlers `entry` and `token` are
+    texts, and `batch_index` and `broken` are not set.
     """
 
     entry: Hashable
@@ -57,7 +61,9 @@ class Delivery(NamedTuple):
 
     @property
     def position(self) -> str:
-        """Position as `ledger:entry:partition:batch index`."""
+        """Position as `ledger:entry:partition:batch index`; "" in a process of handlers, if the headers of the message
+        name the place where it was first stored.
+        """
         if isinstance(self.entry, tuple):  # far cheaper than asking the client's object
             ledger, entry, partition = self.entry
             return f"{ledger}:{entry}:{partition}:{self.batch_index}"
@@ -65,8 +71,8 @@ class Delivery(NamedTuple):
 
     @property
     def partition(self) -> str:
-        """Number of the partition the message came from, as a text, "-1" for a topic without partitions; empty if its
-        position has none.
+        """Number of the partition the message came from, as a text, "-1" for a topic without partitions; empty if
+        `position` is.
         """
         parts = self.position.split(":")
         return parts[2] if len(parts) > 2 else ""
@@ -79,15 +85,17 @@ def position(token: object) -> str:
 
 @dataclass(slots=True)
 class Headers:
-    """Headers as values. Moves never reset attempts; `due` and `reserved` are ms since the epoch. Instances are shared:
-    only the code that has just made one by `copy` may write to it, as every move does.
+    """Headers as values. Moves never reset attempts; `due` (None: at once) and `reserved` are ms since the epoch.
+    Instances are shared: only the code that has just made a copy may write to it, as every move does.
 
-    `retrying`, `pending`, `blocking`, `backup`: attempts so far in these states and on backup levels. `hop`: moves by
-    workers (some that only go on waiting, for a limit or because a lane is full, do not count), `routes` those of them
-    by routes, and `postponed` those by handlers that postponed it. `meant_for`: the only subscription that handles the
-    message, None: all do. `died_in`: level on which a dead letter was before.
-    `origin_…`: where and when the message was first stored, once it was moved. `recall`: id of the recall that sent it;
-    `again`: handle it even if it was done before. `quota_taken`: quotas have counted it.
+    `retrying`, `pending`, `blocking`, `backup`: attempts so far for these states (on a lane that keeps an order, for
+    RETRYING without a move there) and on backup levels. `hop`: moves by workers, without some by which the message only
+    goes on waiting; at least 1 after `kodoctl waiting` sent it. `routes`: moves by routes, exclusive levels or a move
+    of its tenant. `postponed`: number of postponements, also in memory. `meant_for`: the only subscription that handles
+    the message, None: each that reads its topic does. `died_in`: level on which a dead letter was before. `origin_…`:
+    where and when the message was first stored, once it was moved. `recall`: recall id with which a recall sent the
+    dead letter back; `again`: it is handled even if it was done before that recall. `quota_taken`: quotas have counted
+    it.
     """
 
     retrying: int = 0
@@ -124,7 +132,7 @@ class Headers:
                 raise AssertionError(state)
 
     def copy(self) -> Headers:
-        """An equal instance that may be changed: copied field by field, for a third of the time of `replace`."""
+        """An equal instance, which the caller may change."""
         new = Headers.__new__(Headers)
         new.retrying, new.pending, new.blocking = self.retrying, self.pending, self.blocking
         new.backup, new.hop = self.backup, self.hop
@@ -159,15 +167,17 @@ class Headers:
 
     @property
     def first_receipt(self) -> bool:
-        """True if no worker has moved the message and no recall has sent it: only then dispatch routes count."""
+        """True if the headers have neither a move (`hop`) nor a recall id: workers evaluate routes at dispatch only for
+        such a message.
+        """
         return self.hop == 0 and self.recall is None
 
     @property
     def unmoved_part(self) -> Headers:
-        """Headers that may be believed on a ready topic: all if they say (`hop`) that a worker has moved the message;
-        else none that delays it, has the text of an error, says that it was routed, postponed or on a backup level, or
-        that limits have counted it or set a moment aside. The others stay, such as attempts of waiting states and the
-        reason.
+        """Headers that may be believed on a ready topic: all if they say (`hop`) that the message was moved; else all
+        but the due time, the moment that a limit set aside, text and stack of an error, the counts of routes,
+        postponements and backup attempts, and the note that quotas have counted the message. Attempts of waiting states
+        and the reason, for example, stay. Returns this instance if there is nothing to leave out.
         """
         moved = self.due is not None or self.reserved is not None or self.quota_taken or self.routes or self.backup
         moved = moved or self.postponed
@@ -231,18 +241,21 @@ HEADER_NAMES: Final = frozenset((
     names.ORIGIN_ID, names.ORIGIN_TOPIC, names.ORIGIN_TIME, names.RECALL, names.QUOTA,
     names.AGAIN, names.ERROR, names.ERROR_STACK, names.ROUTES, names.POSTPONED,
 ))  # fmt: skip
-"""Names of the properties that workers write. Others (identity, sequence, parent, schema) travel unchanged."""
+"""Names of the properties that hold a message's Headers. A move replaces these, and the signature; all others of the
+platform, such as identity and sequence number, it leaves as they are, but for the schema version.
+"""
 _ERRORS: Final = frozenset({names.ERROR, names.ERROR_STACK})
 _REPLACED: Final = HEADER_NAMES | {names.SIGNATURE}  # a signature does not outlive what it was made for
 
 
 class BrokenHeadersError(ValueError):
-    """Error of a header that no worker would have written. Its text names the header, never the value."""
+    """Error of a header whose value cannot be read. Its text is the name of the header, never the value."""
 
 
 def read_headers(properties: Mapping[str, str]) -> Headers:
-    """Reads the headers of a message from its properties; FRESH if the message has none. Raises BrokenHeadersError for
-    a value that no worker would have written.
+    """Reads the headers of a message from its properties; FRESH, which is shared, if the message has none. Raises
+    BrokenHeadersError for a count or a time that is no whole number in digits or is too large, and for a text of more
+    than 1,024 characters (of error and stack: 2,048). Other values are not checked.
     """
     if HEADER_NAMES.isdisjoint(properties):
         return FRESH
@@ -271,7 +284,9 @@ def read_headers(properties: Mapping[str, str]) -> Headers:
 
 
 def meant_for(properties: Mapping[str, str]) -> str | None:
-    """The one subscription a message is meant for; None: all. Needs no other header to be readable."""
+    """The one subscription a message is meant for, a name that none has if it is a mark of a producer; None: all. Works
+    also if other headers are broken.
+    """
     return properties.get(names.FOR)
 
 
@@ -295,9 +310,9 @@ def _number(properties: Mapping[str, str], name: str, most: int) -> int | None:
 class Envelope:
     """Input of a decision: the lane where the message was received, its headers, and its waits in memory.
 
-    `local_retries`: in-place waits so far; `undeliverable_retries`: waits because no target takes it; `unavailable`:
-    waits for a dependency. `may_wait`: memory has room for an in-place wait. `ordered`: the lane keeps order within a
-    key.
+    `local_retries`: in-place waits so far; `undeliverable_retries`: waits with nowhere to go (Rule.STUCK) so far;
+    `unavailable`: waits for a dependency so far. `may_wait`: memory has room for an in-place wait; it does not count on
+    a lane that keeps order within a key (`ordered`), unless `Policy.on_failure` is "leave".
     """
 
     level: Level
@@ -326,9 +341,9 @@ class Envelope:
 
 
 class Outgoing(NamedTuple):
-    """A message to publish. `payload` None: a tombstone. `deliver_at`: ms since the epoch, None = at once;
-    `event_time`: the same, 0 = none. An empty `key` or `ordering_key`: none. `schema`: version of the payload's schema,
-    such as `L1:3`; "" = none.
+    """A message to publish. `payload` None: a tombstone. `deliver_at`: ms since the epoch, until which the broker is to
+    keep it, None = at once; `event_time`: ms since the epoch, 0 = none. An empty `key` or `ordering_key`: none.
+    `schema`: version of the payload's schema, such as `L1:3`; "" = none.
     """
 
     topic: str
@@ -344,12 +359,14 @@ class Outgoing(NamedTuple):
 def reroute_message(
     delivery: Delivery, headers: Headers, received_from: str, to: str, due: int | None, *, lane_waits: bool = False
 ) -> Outgoing:
-    """Makes the message to publish to the topic `to`: with new headers and the version of its schema, if it has one;
-    everything else is unchanged.
+    """Makes the message to publish to the topic `to`: with the new `headers`, without the old ones and the old
+    signature, and with the version of its schema as a property, if it has one. Payload, keys, event time and all other
+    properties are unchanged. It is not signed yet.
 
-    The first move adds where the message came from. `due` (ms since the epoch) replaces that of `headers`; the broker
-    waits until then, or with `lane_waits` the worker that reads the target. None: the broker delivers it at once, and
-    `headers` keep their due time. The message is not signed yet, and the old signature is dropped.
+    If `headers` have no origin, they get one: the position and publish time of `delivery`, and the topic
+    `received_from`. `due` (ms since the epoch) replaces the due time of `headers`; the broker is to keep the message
+    until then or, with `lane_waits`, the worker that reads the target waits. None: the broker delivers it at once, and
+    a due time in `headers` stays.
     """
     properties = {name: value for name, value in delivery.properties.items() if name not in _REPLACED}
     headers.write_to(properties)
@@ -382,11 +399,12 @@ def transfer_message(  # what it is made of
     changes: Mapping[str, str],
     key: str | None,
 ) -> Outgoing:
-    """Makes a new message for the topic `to` of another ground topic: with the user's properties, changed by `changes`,
-    and of the platform's own the position where the message was first stored, and a new identity. The identity depends
-    only on the message, `subscription` (named in full) and `to`, because a transfer is repeated after a crash between
-    receipt and acknowledgement. `payload`: the one to send; None: a tombstone. `key` None: both keys stay; else it is
-    the only one. `changes` may not name the platform's properties.
+    """Makes a new message for the topic `to`: with the event time and the user's properties of the old one, changed by
+    `changes`, and of the platform's own properties only the position where the old message was first stored, and a new
+    identity. That depends only on the old identity, `subscription` (named in full) and `to`, because a transfer is
+    repeated after a crash between receipt and acknowledgement. `payload`: the one to send; None: a tombstone. `key`
+    None: both keys stay; else it is the only key, "" for none. The caller has checked that `changes` name none of the
+    platform's properties. The message has no schema version, and is not signed yet.
     """
     before, stored_at = delivery.properties, delivery.position
     identity = names.identity(before.get(names.ID), headers.origin_id, stored_at)
@@ -401,30 +419,36 @@ def transfer_message(  # what it is made of
 
 
 def message_identity(delivery: Delivery, headers: Headers) -> str:
-    """Identity of the message over all its hops: the id from the producer, else where it was first stored."""
+    """Identity of the message over all its hops: its id (property `kodo-id`), else the position where it was first
+    stored. An id of more than 1,024 characters does not count.
+    """
     return names.identity(delivery.properties.get(names.ID), headers.origin_id, delivery.position)
 
 
 def effect_key(delivery: Delivery, headers: Headers) -> str:
-    """Idempotency key, equal for all deliveries of one message: its identity, and the id of the recall that sent it
-    again if it may have been done before that.
+    """Idempotency key, by which stores remember that a message is done: its identity; of a dead letter that a recall
+    with `--again` sent back, the identity with the recall id, so that it is done once more.
     """
     named = message_identity(delivery, headers)
     return f"{named} again:{headers.recall}" if headers.again and headers.recall else named
 
 
 def without_error(message: Outgoing) -> Outgoing | None:
-    """The message without text and stack of its error, to be signed anew; None where it has neither."""
+    """The message without text and stack of its error; None if it has neither. An old signature is not valid for the
+    result, which has to be signed anew.
+    """
     if _ERRORS.isdisjoint(message.properties):
         return None
     return message._replace(properties={name: text for name, text in message.properties.items() if name not in _ERRORS})
 
 
 def sign_message(message: Outgoing, signer: Signer) -> Outgoing:
-    """The message with its headers signed for its topic."""
+    """A copy of the message with a signature over its topic, its payload and its `kodo-` properties."""
     return message._replace(properties=signer.signed(message.topic, message.payload, message.properties))
 
 
 def wire_size(message: Outgoing) -> int:
-    """Bytes of the message as the broker counts them, at most: see kodoctl.protocol.wire_size."""
+    """Upper bound of the bytes that the broker counts for the message, without the name of its producer: see
+    kodoctl.protocol.wire_size.
+    """
     return on_the_way(message.payload, message.properties, message.key, message.ordering_key)

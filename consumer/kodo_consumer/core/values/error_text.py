@@ -34,9 +34,9 @@ Hook = Callable[[str], str]
 class ErrorTextReader:
     """Reads error texts of exceptions. Any thread may call it.
 
-    `hooks`: user functions that redact a text. They stay in the worker, so that a reader without them can be pickled
-    for a process of handlers. `beneath`: this reader runs in such a process, and the worker has hooks that redact its
-    results further.
+    `hooks`: user functions that redact a text, called in their order and before the patterns of the policy. They cannot
+    be pickled: a process of handlers gets the reader that `for_process` returns. `beneath`: this reader runs in such a
+    process, and the worker has hooks that redact its results further.
     """
 
     def __init__(self, policy: ErrorTextPolicy, hooks: Sequence[Hook] = (), *, beneath: bool = False) -> None:
@@ -48,30 +48,34 @@ class ErrorTextReader:
         return bool(self._policy.redact or self._hooks or self._beneath)
 
     def for_process(self) -> ErrorTextReader:
-        """The reader for a process of handlers: without hooks, and with wide limits, because its worker reads again."""
+        """The reader for a process of handlers whose results this reader reads again: without hooks, and it keeps up to
+        16,384 bytes of text and of stack each, because this reader cuts them.
+        """
         most = 4 * WINDOW  # bytes of as many characters
         return ErrorTextReader(replace(self._policy, keep=most, stack=most), beneath=bool(self._hooks))
 
     def in_words(self, error: ErrorDetails) -> str:
-        """Error for a log entry as `: text (at stack)`, without a part that is empty; empty if the worker redacts this
-        text further (`beneath`).
+        """Details for a log entry as `: text (at stack)`, without a part that is empty; "" if the worker redacts them
+        further (`beneath`). They are not redacted here: `read` has done so.
         """
         if self._beneath:
             return ""
         return (f": {error.text}" if error.text else "") + (f" (at {error.stack})" if error.stack else "")
 
     def redact(self, text: str) -> str:
-        """Returns a text about an error that comes from no exception, redacted and cut: see `read`."""
+        """Returns a text that comes from no exception on one line, redacted and cut as `read` does with texts."""
         return self._details(text, "").text
 
     def read(self, problem: BaseException) -> ErrorDetails:
-        """Returns text and stack of an exception, and of up to 3 exceptions that led to it, redacted, on one line, and
-        cut to the sizes of the policy. Of a handler's request, such as Retry, the text has only the exceptions that led
-        to it, because its own text is the reason. The stack is that of the first cause, without this library's frames.
-        For a failure in another process, the text and stack from there are used.
+        """Returns text and stack of an exception, each on one line, redacted, and cut to the sizes of the policy.
 
-        Where texts are redacted, a note replaces a text or stack that exceeds WINDOW (4,096) characters, or for which a
-        hook raises or returns no text. Never raises.
+        The text is that of the exception and of up to 3 exceptions that led to it, the first cause last. Handlers'
+        requests, such as Retry, are left out of it, because their text is the reason. The stack is that of the first
+        cause (of a request alone: its own): the innermost 30 frames at most, without this library's. If one of these
+        exceptions has details of an error in another process, they are used instead.
+
+        If texts are redacted (`redacts`), a note replaces a text or stack of more than WINDOW (4,096) characters, or
+        one for which a hook raises, or returns no text or a longer one. Never raises.
         """
         chain = list(_chain(problem))
         brought = [error for one in chain if isinstance(one, HandlerFailedError) and (error := error_of(one.outcome))]
@@ -104,16 +108,16 @@ class ErrorTextReader:
 
 
 def harmless(text: str) -> str:
-    """The text on one line: one space for all white space together, none at the ends, U+FFFD for each character that
-    prints nothing.
+    """The text on one line: one space for each run of white space, none at the ends, and U+FFFD for each other
+    character that is not printable, as `str.isprintable` says.
     """
     text = " ".join(text.split())
     return text if text.isprintable() else "".join(one if one.isprintable() else "\ufffd" for one in text)
 
 
 def cut(text: str, most: int) -> str:
-    """Beginning of a text, at most `most` bytes of UTF-8; `…` stands for the rest. Empty if the text is longer and `…`
-    (3 bytes) does not fit.
+    """The text, if it has at most `most` bytes of UTF-8; else its beginning and `…`, which stands for the rest, within
+    as many bytes; "" if `…` alone (3 bytes) does not fit. A lone surrogate raises UnicodeEncodeError.
     """
     if len(text.encode()) <= most:
         return text
@@ -121,8 +125,8 @@ def cut(text: str, most: int) -> str:
 
 
 def cut_front(stack: str, most: int) -> str:
-    """The innermost frames of a stack, of at most so many bytes of UTF-8; `…` stands for those that are left out. If
-    the last frame alone is too long, its end is cut, too.
+    """The innermost frames of a stack, within `most` bytes of UTF-8; `…` stands for the outer frames that are left out,
+    and is alone if the innermost frame does not fit behind it. A stack of one frame is cut as `cut` does.
     """
     frames = stack.split(_BETWEEN)
     while len(frames) > 1 and len(_BETWEEN.join(frames).encode()) > most:

@@ -13,12 +13,13 @@ from kodo_consumer.core.values.outcomes import DependencyUnavailable
 
 
 def spokesman(problem: BaseException) -> BaseException:
-    """Exception that speaks for a group: the first in it, if all of them mean the same; else the group, which is a
-    failure. An exception that is no group speaks for itself.
+    """Exception that speaks for an exception group: the first one in it, if all in it mean the same; else the group
+    itself, which requests nothing. An exception that is no group is returned as it is.
 
     Groups in the group are opened as well. Its exceptions mean the same if all request equal outcomes (the reason
-    included), all report an unavailable dependency, or all are other exceptions of one class. Where they disagree, none
-    may end the message: the work of the others has failed.
+    included), all report an unavailable dependency (of any name, or as a fault of the infrastructure that is not merely
+    busy), or all are other exceptions of exactly one class. If they disagree, none may end the message, because the
+    work of the others has failed.
     """
     if not isinstance(problem, BaseExceptionGroup):
         return problem

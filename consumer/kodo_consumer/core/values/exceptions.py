@@ -33,8 +33,9 @@ _KINDS: Final = frozenset(get_args(Outcome))  # to look one up costs less than t
 
 
 class HandlerSignal(Exception):  # noqa: N818  # not an error: a request of a handler
-    """Base class of the exceptions by which a handler requests an outcome. Any other exception counts as failed, or as
-    Unavailable if it shows a fault of the infrastructure, such as a missing table.
+    """Base class of the exceptions by which a handler requests an outcome; each subclass defines `outcome`. Any other
+    exception counts as failed, or as Unavailable if it shows a fault of the infrastructure that is not merely busy,
+    such as a missing table. An exception group counts as kodo_consumer.core.values.exception_groups says.
     """
 
     @property
@@ -44,9 +45,8 @@ class HandlerSignal(Exception):  # noqa: N818  # not an error: a request of a ha
 
 
 def outcome_of(verdict: HandlerSignal) -> Outcome:
-    """Outcome that a verdict requests.
-
-    Raises whatever the `outcome` of a user's class raises; TypeError if it is no outcome.
+    """Outcome that a handler's request asks for. Raises whatever the `outcome` of a user's class raises; TypeError if
+    that is no outcome.
     """
     found: Any = verdict.outcome
     if type(found) in _KINDS or isinstance(found, Outcome):
@@ -56,8 +56,8 @@ def outcome_of(verdict: HandlerSignal) -> Outcome:
 
 
 class HandlerFailedError(HandlerSignal):
-    """Failure of a handler in another process, as code around handlers sees it: its text is the reason of the failure,
-    such as the name of the exception's class.
+    """Failure of a handler in another process, as code around handlers sees it: the handler raised an exception that is
+    no request, took too long, or has no process. Its text is the reason, such as the name of the exception's class.
     """
 
     def __init__(self, reason: str, outcome: Outcome | None = None) -> None:
@@ -66,7 +66,7 @@ class HandlerFailedError(HandlerSignal):
 
     @property
     def outcome(self) -> Outcome:
-        """The outcome that was passed in, or Failed."""
+        """The outcome that the constructor got; if it got none, Failed with the reason."""
         return self._outcome
 
 
@@ -75,9 +75,10 @@ class Retry(HandlerSignal):
     of other failures. The run failed and takes an attempt of RETRYING, or of the backup level that the message is on;
     without one left, or without RETRYING, the message goes on as after any failure.
 
-    `after` is cut to the longest wait that the topology declares; a text that is no time raises UnitError. `code`:
-    reason as a word for which the topology has delays of its own (`retrying.by_code`), which count if `after` is None;
-    TypeError if it is no text.
+    `after` is cut to the longest wait of the subscription (see RetryAsked). `code`: a word for which the topology may
+    have delays of its own (`retrying.by_code`), which count if `after` is None. `why`, or else `code`, is the reason of
+    a message that is moved. Wrong arguments raise at once: UnitError for a text that is no time, TypeError for any
+    other value of `after`, and for a `code` that is no text.
     """
 
     def __init__(self, after: timedelta | str | None = None, why: str = "", *, code: str = "") -> None:
@@ -90,15 +91,16 @@ class Retry(HandlerSignal):
 
     @property
     def outcome(self) -> Outcome:
-        """RetryAsked: failed, without in-place waits."""
+        """RetryAsked of the arguments; its reason is never empty."""
         return _retry_asked(self.after, self.why or "asked to retry", self.code)
 
 
 class Pending(HandlerSignal):
-    """Requests a wait in PENDING of the message's level; counts one attempt of that state. The exception's text travels
-    with the message. The run counts as failed. It is a failure like any other if the level has no such state, on a
-    backup level, and in a lane that keeps an order (unless `on_failure` is "leave"). Without an attempt left in PENDING
-    the message goes to RETRYING, or on from there.
+    """Requests a wait in PENDING of the message's level (a level that drains uses that of L1), as long as the topology
+    declares for the attempt; counts one attempt of that state. The exception's text travels with the message. The run
+    counts as failed. It is a failure like any other if the level has no PENDING that takes messages, on a backup level,
+    and in a lane that keeps an order (unless `on_failure` is "leave"). Without an attempt left in PENDING the message
+    goes to RETRYING, or on from there.
     """
 
     @property
@@ -108,7 +110,7 @@ class Pending(HandlerSignal):
 
 
 class Blocking(HandlerSignal):
-    """Requests a wait in BLOCKING of the message's level; counts one attempt of that state. Otherwise as Pending."""
+    """Requests a wait in BLOCKING of the message's level: all is as with Pending, but for the state BLOCKING."""
 
     @property
     def outcome(self) -> Outcome:
@@ -139,14 +141,15 @@ class Repeat(HandlerSignal):
 
 
 class InvalidPayloadError(Dead):
-    """Error of a payload that cannot be read or encoded: it is not the JSON or text that was asked for, or does not fit
-    the declared schema or the handler's type. Unless the handler catches the error, the message becomes a dead letter.
+    """Error of a payload that cannot be read or encoded: it is not the JSON, Avro or text that was asked for, or does
+    not fit the declared schema or the handler's type. Unless the handler catches the error, its message becomes a dead
+    letter, as with Dead.
     """
 
 
 class Discard(HandlerSignal):
-    """Raised by a handler: the message is acknowledged as discarded, with the text as reason, and comes to no handler
-    again.
+    """Requests that the message is acknowledged as discarded: this subscription neither tries it again nor keeps it as
+    a dead letter. The text is the reason in audit records.
     """
 
     @property
@@ -158,8 +161,8 @@ class Discard(HandlerSignal):
 class MoveTo(HandlerSignal):
     """Requests a move to the ready lane of a level, such as "L2"; counts no attempt. The run failed instead if that
     level is not declared or drains, if exclusive levels keep the tenant from it, if the message is in that lane
-    already, or if its lane keeps an order (unless `on_failure` is "leave"). A level that is no text raises TypeError at
-    once.
+    already, or if its lane keeps an order (unless `on_failure` is "leave"). A message that was moved too often
+    (`Policy.max_hops`) becomes a dead letter. A level that is no text raises TypeError at once.
     """
 
     def __init__(self, level: Level | str) -> None:
@@ -170,7 +173,7 @@ class MoveTo(HandlerSignal):
 
     @property
     def outcome(self) -> Outcome:
-        """MoveAsked, or Failed when there is no such level at all."""
+        """MoveAsked; Failed if no topology can have a level of this name."""
         if self.level not in list(Level):
             return Failed(f"MoveTo: no level {reason_text(self.level)}")
         return MoveAsked(Level(self.level))
@@ -178,9 +181,13 @@ class MoveTo(HandlerSignal):
 
 class Postpone(HandlerSignal):
     """Requests that the message is delivered again at the time `until` (with a time zone), or after a timedelta or a
-    text such as "30s". The wait is cut to the longest one that the topology declares; a time in the past means at once.
-    No attempt counts; the run failed only if the level has no state to wait in. `why` travels with the message. Wrong
-    arguments raise TypeError at once, a text that is no time UnitError.
+    text such as "30s", or up to 3 s later. The wait is cut to the longest one of the subscription (see RetryAsked); a
+    time in the past means at once. No attempt counts, and the run has not failed.
+
+    If the lane keeps an order (unless `on_failure` is "leave"), the message waits in memory, and its key with it; a
+    redelivery ends that wait. Else it is published to its own waiting state or backup level, or to the first state of
+    its level that takes messages, of PENDING, RETRYING and BLOCKING, and `why` travels with it; without such a topic
+    the run failed. Wrong arguments raise TypeError at once, a text that is no time UnitError.
     """
 
     def __init__(self, until: datetime | timedelta | str, why: str = "") -> None:
@@ -203,12 +210,13 @@ class Postpone(HandlerSignal):
 
 class Transfer(HandlerSignal):
     """Requests a new message on another topic, named as in the subscription's `produces`; this one is acknowledged once
-    the new one is stored. The run failed if the topic is not in `produces`, if the message does not fit the schema and
-    the required properties that the file declares for the topic, or if `properties` has names of the platform's own.
+    the new one is stored. The run failed if the topic is not in `produces`, if `properties` has names of the platform's
+    own, or, for a topic of the same file, if the message does not fit its payload schema or lacks properties that it
+    requires. If the broker refuses the new message for good, for its size for example, this one becomes a dead letter.
 
-    Payload (bytes), keys and properties are the old ones unless given; `key` replaces the ordering key, too, and
-    `properties` replace old ones of their names, as texts (true, false and numbers as JSON writes them). Wrong
-    arguments raise TypeError at once.
+    Payload (bytes), keys and properties are the old ones unless given, the event time always; `key` replaces the
+    ordering key, too, and `properties` replace old ones of their names, as texts (true, false and numbers as JSON
+    writes them). The new message has an identity of its own. Wrong arguments raise TypeError at once.
     """
 
     def __init__(
@@ -222,7 +230,8 @@ class Transfer(HandlerSignal):
         changes, wrong = property_texts({} if properties is None else properties)
         _check_transfer(topic, payload, key, wrong)
         super().__init__(topic)
-        self.asked = TransferAsked(topic, payload, changes, key)
+        key = None if key is None else str.__str__(key)  # marshal, between processes, writes no StrEnum
+        self.asked = TransferAsked(str.__str__(topic), payload, changes, key)
 
     @property
     def outcome(self) -> Outcome:
@@ -241,8 +250,8 @@ def _check_transfer(topic: Any, payload: Any, key: Any, wrong: Sequence[str]) ->
 
 
 class Unavailable(HandlerSignal):
-    """Reports that a dependency is down: the message waits in memory, about 1 s at first and about 30 s at most, then
-    its handler runs again. No attempt counts, however often.
+    """Reports that a dependency is down: the message waits in memory, 1 s at first, twice as long each further time up
+    to 30 s, and up to a quarter longer at random; then its handler runs again. No attempt counts, however often.
     """
 
     def __init__(self, dependency: str) -> None:
@@ -257,9 +266,10 @@ class Unavailable(HandlerSignal):
 
 def exception_for(outcome: Outcome) -> HandlerSignal:
     """Makes the exception that code around a handler gets for the outcome of the handler in another process. For a
-    request (such as RetryAsked) it is the exception by which a handler makes the request (Retry); for a failure it is
-    HandlerFailedError with the reason, and for any other outcome HandlerFailedError with the name of the outcome's
-    class.
+    request (such as RetryAsked) it is the exception of this library that makes the request (Retry), so a subclass comes
+    as its base (InvalidPayloadError as Dead); for a failure it is HandlerFailedError with the reason, and for any other
+    outcome HandlerFailedError with the name of the outcome's class. Details of an error are not in it, except in
+    HandlerFailedError: see `error_behind`.
     """
     match outcome:
         case RetryAsked(after, reason, code):
@@ -290,8 +300,8 @@ def exception_for(outcome: Outcome) -> HandlerSignal:
 
 
 def error_behind(outcome: Outcome) -> HandlerFailedError | None:
-    """Exception to raise another one from (`raise … from`), so that details of an error from another process are kept:
-    a HandlerFailedError with the outcome; None if the outcome has no details of an error.
+    """Exception from which to raise the one of `exception_for` (`raise … from`), so that ErrorTextReader finds the
+    details of an error in another process: HandlerFailedError with the outcome. None if the outcome has no details.
     """
     return None if error_of(outcome) is None else HandlerFailedError(type(outcome).__name__, outcome)
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExclusiveLevels:
-    """Exclusive levels of a subscription. `tenants`: by exclusive level, the only tenants that it admits; other levels
-    admit all.
+    """Exclusive levels of a subscription. `tenants`: by exclusive level, the only tenants that it admits; messages of
+    these tenants belong there. None of these levels is L1 or a backup level, and no tenant is in two of them.
     """
 
     tenants: Mapping[Level, AbstractSet[str]] = field(default_factory=dict)
@@ -53,7 +53,9 @@ class ExclusiveLevels:
         return f"exclusive level: {own} is this tenant's" if own else f"exclusive level: {level} is of other tenants"
 
     def why_not_admitted(self, tenant: str, level: Level) -> str:
-        """Reason why a level does not admit the tenant; "" if it does."""
+        """Reason why an exclusive level does not admit the tenant, with the names of those that it admits; "" if it
+        does, and for each other level, although messages of the tenant may belong elsewhere (`level_of`).
+        """
         only = self.tenants.get(level)
         return f"{level} admits only {', '.join(sorted(only))}" if only is not None and tenant not in only else ""
 

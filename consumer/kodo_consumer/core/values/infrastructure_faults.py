@@ -17,8 +17,9 @@ from kodoctl.text.escaping import one_line
 
 
 class FaultKind(StrEnum):
-    """Kind of a fault. LACKING: something is missing that a person has to create, such as a table or a right. AWAY:
-    unreachable, full, read-only. BUSY: it waited too long for others, and may succeed in a moment.
+    """Kind of a fault. LACKING: something is missing that a person has to create, such as a table or a right. AWAY: the
+    part cannot be used now, for example because it is unreachable, full, read-only or damaged. BUSY: the call waited
+    too long for others or collided with them, and may succeed in a moment.
     """
 
     LACKING = "lacking"
@@ -70,9 +71,10 @@ pool does not give.
 
 
 def fault_of(problem: BaseException) -> Fault | None:
-    """Fault of the infrastructure that this error reports, or one that it was raised from (`raise … from`), as layers
-    between a handler and its database do; None if neither reports such a fault. A refused connection is a fault only as
-    a database's error: of OSError, only a full or read-only disk and too many open files are.
+    """Fault of the infrastructure that this error reports; else that of the first error in the chain of up to 7 errors
+    from which it was raised (`raise … from`, as layers between a handler and its database do) that reports one; None if
+    none does. A refused connection is a fault only as a database's error: of OSError, only a full or read-only disk, a
+    used up quota and too many open files are.
     """
     one: BaseException | None = problem
     for _ in range(_MAX_CHAIN):
@@ -93,15 +95,17 @@ def _known_fault(problem: BaseException) -> Fault | None:
 
 
 def lacks_table(problem: BaseException) -> bool:
-    """True if a database reports by this error, not by one that it was raised from, that a table is not there."""
+    """True if this error of a driver (or of SQLAlchemy, with the driver's error in it) reports by its SQLSTATE or, of
+    SQLite, by its text that a table is not there. Errors from which it was raised do not count.
+    """
     origin = _origin(problem)
     return _state(origin) in _NO_TABLE or (_code(origin) == sqlite3.SQLITE_ERROR and _SQLITE_NO_TABLE in str(origin))
 
 
 def words(problem: BaseException) -> str:
-    """First line of the text of a database's error, 160 characters at most. If the error is one of SQLAlchemy, the text
-    is that of the driver's error in it, which lacks the statement and its values. The name of the error's class if it
-    has no text.
+    """First line of the text of an error, cut to 160 characters and then escaped as by `one_line`; if it has no text,
+    the name of its class. An error of SQLAlchemy with a driver's error in it counts as that one, because its own text
+    has the statement and the values as well.
     """
     origin = _origin(problem)
     lines = str(origin).strip().splitlines()

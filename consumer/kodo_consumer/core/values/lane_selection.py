@@ -21,8 +21,8 @@ _FORM: Final = "write names with commas between them, such as L2, retrying,pendi
 
 @dataclass(frozen=True, slots=True)
 class LaneSelection:
-    """Lanes chosen by names of levels, states and lanes. The worker reads the lanes that `included` names (every lane
-    if it is empty), except those that `excluded` names.
+    """Lanes chosen by names of levels, states and lanes, and by `all`. The worker reads the lanes that `included` names
+    (every lane if it is empty), except the lanes that `excluded` names.
     """
 
     included: tuple[str, ...]
@@ -30,8 +30,9 @@ class LaneSelection:
 
     @classmethod
     def parse(cls, text: str) -> LaneSelection:
-        """The selection that a user writes: `L2`, `retrying,pending`, `L1/ready`, `!B1`, `all`. Raises ValueError for
-        an empty name and for `!all`; only `select_lanes` knows which names there are.
+        """The selection that a user writes: names with commas between them, such as `L2`, `retrying,pending` or
+        `L1/ready`, or `all`; `!` before a name excludes its lanes. Raises ValueError for an empty text or name and for
+        `!all`. Names of no lane are found by `select_lanes` only.
         """
         terms = [term.strip() for term in text.split(",")]
         names = [term.removeprefix("!").strip() for term in terms]
@@ -55,7 +56,9 @@ class LaneSelection:
 
 
 def given_selection(text: str | None) -> LaneSelection | None:
-    """The selection in a caller's text; None: no selection. Raises UsageError for a wrong form or an empty text."""
+    """The selection in a caller's text; None if there is no text. Raises UsageError as LaneSelection.parse raises
+    ValueError.
+    """
     if text is None:
         return None
     try:
@@ -65,9 +68,10 @@ def given_selection(text: str | None) -> LaneSelection | None:
 
 
 def select_lanes(policy: Policy, selection: LaneSelection | None) -> Policy:
-    """The policy of a worker that reads the selected lanes (None: all) of a policy with all of them. These share the
-    worker's slot time by their weights; the other lanes are in `unread`. Indices of all lanes are given anew, and
-    messages may be moved to all. Raises UsageError with every name that no lane has, and if no lane is left.
+    """The policy of a worker that reads only the selected lanes (None: all) of `policy`, whose `lanes` are all lanes.
+    The selected lanes share the worker's slot time by their weights; the others come into `unread`, and get new
+    indices, as the selected ones do. Targets of moves stay. Raises UsageError with every name that no lane has, and if
+    no lane is left.
     """
     if selection is None:
         return policy
@@ -86,7 +90,9 @@ def select_lanes(policy: Policy, selection: LaneSelection | None) -> Policy:
 
 
 def limit_warnings(policy: Policy) -> Iterator[Diagnostic]:
-    """Warnings about limits that do less than the file seems to say, because other workers read some of the lanes."""
+    """Warnings (K765) about limits that may let more pass than the file seems to say, because other workers read some
+    lanes of the subscription; none if this worker reads all of them.
+    """
     if not policy.unread:
         return
     if policy.expected_workers < _FEWEST and any(limit.shared for limit in policy.limits):
@@ -119,7 +125,9 @@ def _findings(policy: Policy, selection: LaneSelection) -> Iterator[Diagnostic]:
 
 
 def lane_lines(policy: Policy) -> list[str]:
-    """One line for people for each lane: topic, share of slot time and bulkheads, or that this worker does not read it."""
+    """One line for people for each lane, those that this worker reads first: topic, share of slot time, whether it is
+    draining, and bulkheads; of a lane that the worker does not read: topic, and that it is not read here.
+    """
     width = max(len(lane.topic) for lane in policy.every_lane)
     read = [
         "  ".join(
@@ -131,8 +139,8 @@ def lane_lines(policy: Policy) -> list[str]:
 
 
 def slots_text(policy: Policy) -> str:
-    """Number of handlers that may run at once, such as `32 slots`, or `up to 32 slots` if the concurrency adapts
-    itself.
+    """Number of messages that handlers may work on at once, such as `32 slots`, or `up to 32 slots` if the concurrency
+    adapts itself: `Policy.concurrency` of this policy, in which a batch handler counts each message of its batches.
     """
     return f"{'up to ' if policy.adaptive else ''}{many(policy.concurrency, 'slot')}"
 

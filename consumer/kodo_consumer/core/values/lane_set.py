@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LaneSet:
-    """Lanes in any of `states` and on any of `levels`; an empty tuple stands for all states, or all levels. Both tuples
-    are in the order of their enumerations, so that equal selections are equal.
+    """Lanes in any of `states` and on any of `levels`; an empty tuple stands for all states, or all levels. Two sets of
+    the same lanes are equal only if their tuples are: whoever makes one uses the order of the enumerations.
     """
 
     states: tuple[State, ...] = ()
     levels: tuple[Level, ...] = ()
 
     def has(self, level: Level, state: State) -> bool:
-        """True if the lane of this level and state is one of them."""
+        """True if the set contains the lane of this level and state, whether a subscription has such a lane or not."""
         return (not self.states or state in self.states) and (not self.levels or level in self.levels)
 
     def __bool__(self) -> bool:
@@ -40,7 +40,8 @@ ALL_LANES: Final = LaneSet()
 @dataclass(frozen=True, slots=True)
 class Bulkhead:
     """Bounds of the handlers of some lanes in one worker: at most `most` run at once (None: any number), and `least`
-    slots are kept for them.
+    slots are kept for them. If the worker has fewer slots for a while, both may be smaller: see
+    kodo_consumer.core.scheduling.bulkheads.
     """
 
     lanes: LaneSet
@@ -54,7 +55,9 @@ class Bulkhead:
 
 
 def in_proportion(bulkheads: Sequence[Bulkhead], slots: int, declared: int) -> tuple[Bulkhead, ...]:
-    """Bulkheads for a worker with `slots` in place of `declared` ones: rounded down, but a maximum is at least 1."""
+    """Bulkheads for a worker with `slots` in place of `declared` ones (more or fewer): each bound times `slots` divided
+    by `declared`, rounded down; a maximum is at least 1, a minimum may become 0.
+    """
     return tuple(
         replace(
             one,

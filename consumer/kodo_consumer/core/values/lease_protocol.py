@@ -15,7 +15,7 @@ HOLD: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class RateSpec:
-    """One token each `interval` seconds, at most `burst` at once, all workers together."""
+    """Rate of all workers together: one token each `interval` seconds, up to `burst` at once after a pause."""
 
     interval: float
     burst: int
@@ -44,8 +44,10 @@ class LeaseRequest:
     """Request of a worker about one limit, for one value of its property. `name`: key of limit and value in the store.
 
     Rate and quota: `wanted` more tokens, while `in_use` granted ones are still unused; `back` are the marks of tokens
-    that the worker gives back, `spent` counts starts without a token while the store could not be reached. Concurrency:
-    `wanted` permits in all; the worker has `in_use` of them and keeps these, whatever the answer is.
+    that the worker gives back, `spent` counts starts without a token while the store could not be reached, since the
+    last report of such starts; `latency`: seconds that answers take to come to the worker, by its last exchanges.
+    Concurrency: `wanted` permits in all, those that it has among them; it has `in_use`, used or free, and the store
+    takes none of these away.
     """
 
     name: str
@@ -54,12 +56,14 @@ class LeaseRequest:
     in_use: int = 0
     spent: int = 0
     back: tuple[float, ...] = ()
+    latency: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRange:
-    """`count` tokens. The first may be used between `after` and `until` seconds from the store's now, each next one
-    `step` seconds later. `mark` names the first for giving it back, each next one has `step` more.
+    """Range of `count` tokens. The first may be used between `after` and `until` seconds from the store's now, each
+    next one `step` seconds later. The worker gives a token back by its mark: `mark` for the first, `step` more for each
+    next one.
     """
 
     mark: float
@@ -71,12 +75,13 @@ class TokenRange:
 
 @dataclass(frozen=True, slots=True)
 class LeaseGrant:
-    """Lease that the store grants. `runs`: tokens of a rate or quota. `sharers`: workers that asked in the last second
-    and want tokens, this one among them, at least 1; for a concurrency limit, workers that want or use permits and
-    asked in the last 5 s.
+    """Lease that the store grants. `runs`: tokens of a rate or quota. `sharers`: number of workers that asked in the
+    last second and want tokens, this one counted if it wants some, at least 1; for a concurrency limit, of workers that
+    asked in the last 5 s and want or have permits.
 
-    `leaving`, for a full quota: pairs (seconds from now, number of starts that leave the window then). `permits`:
-    handlers that may run from now on; `fair`: this worker's fair part of the limit.
+    `leaving`, if tokens of a full quota are wanted: pairs (seconds from the store's now, number of tokens that leave
+    the window then), in the order of time. Concurrency: `permits` that this worker has now, for handlers that run
+    already, too; `fair`: its fair part of the limit, below `permits` if it has more.
     """
 
     name: str

@@ -24,8 +24,9 @@ class Pace:
 @dataclass(frozen=True, slots=True)
 class Rate:
     """A limit on handler starts. `by`: property ("key": the message key) with one limit for each value, and one for all
-    messages without it; None: one limit for all. `overrides`: paces by value, in place of `pace`. `shared`: one limit
-    for all workers together, else one for each worker. `within`: lanes whose messages it is about.
+    messages without it, or with an empty one; None: one limit for all. Beyond 100,000 values further ones share one.
+    `overrides`: paces by value, in place of `pace`; "(none)" for messages without one. `shared`: one limit for all
+    workers together, else one for each worker. `within`: lanes whose messages it is about.
     """
 
     by: str | None
@@ -37,8 +38,8 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """Concurrency limit: at most `limit` handlers at once. `overrides`: limits of single values. Other fields as in
-    Rate.
+    """Concurrency limit: at most `limit` messages at once that handlers work on or have deferred. `overrides`: limits
+    of single values. Other fields as in Rate.
     """
 
     by: str | None
@@ -50,8 +51,8 @@ class Concurrency:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Quota: at most `amount` messages in any window of `period` ms. `overrides`: (amount, period) of single values.
-    Other fields as in Rate.
+    """Quota: handlers of at most `amount` messages start in any window of `period` ms; retries do not count again.
+    `overrides`: (amount, period) of single values. Other fields as in Rate.
     """
 
     by: str | None
@@ -82,7 +83,7 @@ def title_of(limit: Limit) -> str:
 
 
 def value_of(by: str, properties: Mapping[str, str], key: str) -> str:
-    """The value of the property `by`, or of the message key when `by` is `key`; NOBODY where it is missing or empty."""
+    """The value of the property `by`, or the message key if `by` is "key"; NOBODY if it is missing or empty."""
     if by == "key":
         return key or NOBODY
     return properties.get(by) or NOBODY

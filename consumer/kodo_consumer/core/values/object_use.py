@@ -21,9 +21,10 @@ def misuse_error(detail: str) -> UsageError:
 class ObjectUse:
     """Rule for the use of an object: only in the process that made the object, and only until the object is closed.
     `name`: the object, for people. `anywhere`: the object has no threads and no connections, so a forked process may
-    use it, too.
+    use it, too. `is_closed`: the object is closed, in this process.
 
-    Thread-safe without a lock, because a process may be forked while another thread has the lock.
+    Any thread may call it. It has no lock, because a process may be forked while another thread has the lock: two calls
+    of `end` at the same moment may both return True.
     """
 
     __slots__ = ("_name", "_process", "is_closed")
@@ -39,11 +40,15 @@ class ObjectUse:
 
     @property
     def is_over(self) -> bool:
-        """True where there is nothing to close: the object is closed already, or belongs to another process."""
+        """True if there is nothing to close: the object is closed already, or was made in another process (and may not
+        be used `anywhere`).
+        """
         return self.is_closed or self.is_elsewhere
 
     def check(self, call: str) -> bool:
-        """Returns True, or raises UsageError about `call`: the object is closed, or was made in another process."""
+        """Returns True. Raises UsageError (K731) if the object is closed, or was made in another process and may not be
+        used `anywhere`. `call`: name of the refused call, for its text.
+        """
         if self.is_elsewhere:
             raise misuse_error(f"{call}: this {self._name} was made in another process; make one after the fork")
         if self.is_closed:
@@ -51,7 +56,7 @@ class ObjectUse:
         return True
 
     def end(self) -> bool:
-        """Marks the object as closed. Returns False if it is closed already or was made in another process."""
+        """Marks the object as closed; True: the caller closes it. Returns False, without effect, if `is_over` is."""
         if self.is_over:
             return False
         self.is_closed = True

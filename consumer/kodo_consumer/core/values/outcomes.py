@@ -13,7 +13,7 @@ from kodoctl.topology.names import Level, State  # noqa: TC001  # the compiler n
 
 
 class ErrorDetails(NamedTuple):
-    """Text and stack of an error, redacted and cut; each empty where there is none."""
+    """Text and stack of an error, redacted and cut as the subscription declares; either is empty if none is kept."""
 
     text: str
     stack: str
@@ -26,8 +26,9 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The handler raised or took too long. `reason`: class of the exception, or words; `error`: its text and stack,
-    None if they are not kept.
+    """The run failed: the handler raised, took too long, returned no valid result, or made a request that cannot be
+    carried out. `reason`: class of the exception, or words; `error`: text and stack of the exception, None if there is
+    no exception or they are not kept.
     """
 
     reason: str
@@ -36,8 +37,9 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class RetryAsked:
-    """The run failed, and while attempts are left the message is tried again after `after` ms, without the in-place
-    waits of other failures. `after` None: as declared, for this `code` if the topology names it. See Retry.
+    """The run failed, and the handler asks for another one after `after` ms (`Policy.horizon` at most, where order is
+    kept `Policy.longest_in_order`); None: as declared, for this `code` if the topology names it. The message skips the
+    in-place waits of other failures, and without an attempt left it goes on as after any failure. See Retry.
     """
 
     after: int | None
@@ -48,8 +50,8 @@ class RetryAsked:
 
 @dataclass(frozen=True, slots=True)
 class StateAsked:
-    """The handler asks for a wait in PENDING or BLOCKING. If the message cannot go there, this is a failure. See
-    Pending.
+    """The run failed, and the handler asks for a wait in PENDING or BLOCKING. A message that cannot go there goes on as
+    after other failures. See Pending.
     """
 
     state: State
@@ -59,8 +61,9 @@ class StateAsked:
 
 @dataclass(frozen=True, slots=True)
 class DeadLettered:
-    """The message becomes a dead letter, because no later try can help. Without a topic of dead letters it stays in its
-    lane, in memory, and its handler runs again and again.
+    """The message becomes a dead letter, because its handler asked for that, or ended processes again and again.
+    Without a topic of dead letters it waits in its lane, in memory, 5 s at first and 5 min at most, and is then tried
+    again.
     """
 
     reason: str
@@ -69,7 +72,7 @@ class DeadLettered:
 
 @dataclass(frozen=True, slots=True)
 class Discarded:
-    """The handler raised Discard, or a person discards the message: it is acknowledged, and no later run comes."""
+    """The handler raised Discard, or a person discards the message unhandled: it is acknowledged."""
 
     reason: str
 
@@ -83,8 +86,9 @@ class MoveAsked:
 
 @dataclass(frozen=True, slots=True)
 class PostponeAsked:
-    """The handler requests a later delivery of the message, which counts no attempt: at `until` (ms since the epoch),
-    or, if that is None, in `after` ms. `reason` may be empty.
+    """The handler requests a later delivery of the message, which counts no attempt: at `until` (ms since the epoch)
+    or, if that is None, `after` ms from now; at once if that is past, and after the longest wait at most, as
+    for RetryAsked. The run failed if the message has nowhere to wait. `reason` may be empty. See Postpone.
     """
 
     after: int
@@ -95,7 +99,8 @@ class PostponeAsked:
 @dataclass(frozen=True, slots=True)
 class TransferAsked:
     """The handler asks for a new message on `topic`, as the subscription's `produces` names it, in place of this one.
-    `payload` and `key` None: the old ones; `changes` replace properties of their names.
+    `payload` None: the old one; `key` None: the old key and the old ordering key, else it is the only key; `changes`:
+    properties that are added or replaced. See Transfer.
     """
 
     topic: str
@@ -106,9 +111,10 @@ class TransferAsked:
 
 @dataclass(frozen=True, slots=True)
 class DependencyUnavailable:
-    """A dependency of the handler is unavailable. The message waits in memory, its handler then runs again, and no
-    attempt counts; the wait grows from about 1 s to about 30 s. `dependency`: the name that the handler gave, or what
-    an error showed to be down, such as `database (connection refused)`.
+    """A dependency of the handler is unavailable. The message waits in memory, is then tried again, and no attempt
+    counts; the wait grows from about 1 s to about 30 s. `dependency`: the name that the handler gave, or the part of
+    the infrastructure that an error reports to be at fault, such as `database (connection refused)`; where error texts
+    are redacted, without the words of the error.
     """
 
     dependency: str
@@ -124,8 +130,8 @@ class Repeated:
 @dataclass(frozen=True, slots=True)
 class Deferred:
     """The message is not started now, and is tried again in a second: it is being handled already, it must run alone,
-    the store of done messages cannot be reached, or it is on a level where its tenant must not be, and cannot leave
-    because routes moved it too often. This is no deferral: a handler that defers its message has run.
+    the store of done messages cannot be reached, or it is on a level where its tenant must not be, and may leave only
+    later, because it was moved too often. This is no deferral: a handler that defers its message has run.
     """
 
     reason: str
@@ -140,7 +146,9 @@ class OtherSubscription:
 
 @dataclass(frozen=True, slots=True)
 class TooEarly:
-    """The message was delivered before it was due (`due`: ms since the epoch): it waits in memory until then."""
+    """The message was delivered before it is due (`due`: ms since the epoch): it waits in memory until then, unless
+    more such messages wait there than may (see LocalDelays).
+    """
 
     due: int
 
@@ -148,7 +156,8 @@ class TooEarly:
 @dataclass(frozen=True, slots=True)
 class TakenOverFromSoften:
     """The Go library soften left the message in this lane, and would have waited with it until it is `due` (ms since
-    the epoch): the message waits until then.
+    the epoch): the message waits until then, in memory if that is 5 s at most, else in the broker, for `Policy.horizon`
+    at most.
     """
 
     due: int
@@ -166,8 +175,8 @@ class Routed:
 
 @dataclass(frozen=True, slots=True)
 class OverRate:
-    """A rate has no room before `slot` (ms since the epoch). That moment is set aside for this message, unless the
-    message is back from another topic before: then it asks again.
+    """A rate holds the message up until `slot` (ms since the epoch). The slot is set aside for the message, unless it
+    is back from another topic before: then it asks again. See LimiterSet.reserve.
     """
 
     slot: int
@@ -175,8 +184,8 @@ class OverRate:
 
 @dataclass(frozen=True, slots=True)
 class OverQuota:
-    """A quota holds the message up until `slot` (ms since the epoch), when all limits of the message have room. The
-    slot is set aside for the message, unless it is back from another topic before: then it asks again.
+    """A quota holds the message up until `slot` (ms since the epoch). The slot is set aside for the message, unless it
+    is back from another topic before: then it asks again. See LimiterSet.reserve.
     """
 
     slot: int
@@ -184,7 +193,9 @@ class OverQuota:
 
 @dataclass(frozen=True, slots=True)
 class Isolated:
-    """The message's tenant fills the look-ahead; at the tenant's pace its turn comes at `due` (ms since the epoch)."""
+    """The message's tenant fills the look-ahead, so the message is to wait elsewhere. `due`: ms since the epoch when
+    its turn comes at the tenant's pace or, if that is an hour away or more, a moment in 30 to 60 minutes.
+    """
 
     due: int
 
@@ -192,7 +203,7 @@ class Isolated:
 @dataclass(frozen=True, slots=True)
 class LaneFull:
     """An isolated message that came before it is `due` (ms since the epoch) is one more than may wait in memory: the
-    broker is to keep it.
+    broker is to keep it until then, at the end of its lane.
     """
 
     due: int
@@ -200,8 +211,9 @@ class LaneFull:
 
 @dataclass(frozen=True, slots=True)
 class CorruptHeaders:
-    """The message must not be handled and becomes a dead letter: it has headers that no worker wrote, on a topic where
-    only workers write, or its key and properties cannot be read.
+    """The message must not be handled and becomes a dead letter (it waits in memory if there is no topic of those): on
+    a topic where only workers write it has broken headers or, if workers sign, no valid signature; or, on any topic, it
+    is encrypted, or a part such as its key cannot be read.
     """
 
     reason: str
@@ -209,8 +221,8 @@ class CorruptHeaders:
 
 @dataclass(frozen=True, slots=True)
 class RejectedByTarget:
-    """The broker will never take this message at its target: too big, its schema, not authorised. It becomes a dead
-    letter.
+    """The broker will never take this message at its target, for its size, its schema or a missing right for example.
+    It becomes a dead letter.
     """
 
     reason: str
@@ -225,8 +237,9 @@ TOOK_TOO_LONG = Failed("handler took too long")
 
 
 def failure_reason(outcome: Outcome) -> str | None:
-    """Label under which a failed run of a handler is counted: an exception's class, a verdict's name; None: it is not
-    counted as failed (done, dead, discarded, moved, postponed, unavailable).
+    """Label under which a failed run of a handler is counted: the class of its exception, the name of its request, such
+    as `Retry`, or words. None, because the run is not counted as failed, for any outcome but Failed, RetryAsked and
+    StateAsked: for DeadLettered, too.
 
     Of a reason with details (`MoveTo: no level L9`) it is the part before the colon, because details may be anything.
     """
@@ -250,21 +263,21 @@ def error_of(outcome: Outcome) -> ErrorDetails | None:
 
 
 def ended_run(outcome: Outcome) -> bool:
-    """True if a run failed, asked for a retry or a state, or made the message a dead letter: its error, or the lack of
-    one, then replaces that of an earlier run.
+    """True for Failed, RetryAsked, StateAsked and DeadLettered: the error in such an outcome, or the lack of one,
+    replaces the error of an earlier run in the message's headers.
     """
     return isinstance(outcome, _WITH_ERROR)
 
 
 def with_error(outcome: Outcome, error: ErrorDetails | None) -> Outcome:
-    """The outcome with details of the error that led to it. Unchanged without details, and for an outcome that has
-    none: all but Failed, RetryAsked, StateAsked and DeadLettered.
+    """The outcome with details of the error that led to it, in place of earlier ones. It is unchanged if `error` is
+    None, or if it can have no details: if it is none of Failed, RetryAsked, StateAsked and DeadLettered.
     """
     return outcome if error is None or not isinstance(outcome, _WITH_ERROR) else replace(outcome, error=error)
 
 
 def reason_text(reason: object) -> str:
-    """Reason as text that a property can carry: lone surrogates, which JSON may contain, are replaced."""
+    """Reason as text that a property can carry: `?` replaces each lone surrogate, which JSON may contain."""
     text = str(reason)
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
@@ -273,6 +286,6 @@ def is_systemic(outcome: Outcome) -> bool:
     """True if the end of a handler suggests a fault that concerns more than one message: Failed, RetryAsked and
     DependencyUnavailable.
 
-    PENDING and BLOCKING concern the message alone.
+    StateAsked and DeadLettered concern the message alone.
     """
     return isinstance(outcome, Failed | RetryAsked | DependencyUnavailable)

@@ -47,10 +47,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One topic of the subscription that a worker reads (this worker, unless it is in `Policy.unread`). `weight`: whole
-    number by which lanes share slot time; `share`: the lane's part of that time, 0 to 1, for people. A draining lane is
-    read and never written. `ordered`: order within a key is kept. `partitions`: as the topology file declares; a plain
-    topic counts as one. `subscription`: its full name in stores, such as `kodo/trade/orders:billing`.
+    """One topic of the subscription that a worker reads (this worker, unless it is in `Policy.unread`). `index`: its
+    place in `Policy.every_lane`. `weight`: whole number by which lanes share slot time; `share`: the lane's part of
+    that time, 0 to 1, for people; both are 0 for an unread lane. `draining`: workers read the lane and move nothing
+    there. `ordered`: order within a key is kept. `partitions`: as the topology file declares; a plain topic counts as
+    one. `subscription`: its full name in stores, such as `kodo/trade/orders:billing`.
     """
 
     index: int
@@ -85,8 +86,8 @@ class AuditTo:
 
 @dataclass(frozen=True)
 class ErrorTextPolicy:
-    """Error texts that travel with messages. `keep`, `stack`: bytes kept of text and stack; `redact`: regular
-    expressions of parts to redact; `audit`: audit records have the text, too.
+    """Error texts that travel with messages. `keep`, `stack`: bytes kept of text and stack at most; `redact`: regular
+    expressions of parts to redact; `audit`: audit records have the text, too, but no stack.
     """
 
     keep: int
@@ -102,9 +103,10 @@ class ErrorTextPolicy:
 
 @dataclass(frozen=True, slots=True)
 class IsolationPolicy:
-    """Condition and target of isolation: while the look-ahead is full, a tenant with more than `share` (0 to 1) of it,
-    and at least `least` messages, is isolated: its messages beyond a part are moved to `to`, the backup level or the
-    waiting state.
+    """Condition and target of isolation: while the look-ahead is full, a tenant with more than `share` (0 to 1) of its
+    messages or bytes, and with `least` messages (or `share` of the most there may be in memory, if that is less), is
+    isolated: its unstarted messages beyond a part are moved out of ready lanes that keep no order, to `to`, the backup
+    level or the waiting state.
     """
 
     share: float
@@ -116,11 +118,12 @@ class IsolationPolicy:
 class Policy:
     """Settings by which one subscription's worker decides. `waits[None]` are those of backup levels. `lanes`: those
     that this worker reads, by their index. `unread`: those that other workers read; their indices follow. `in_place`:
-    waits (ms) in memory after failures. `horizon`: longest wait (ms) that is declared; longer ones, as a handler, a
-    limit or a header may ask for, are cut to it. `on_failure`, on lanes that keep an order: a message out of attempts
-    becomes a dead letter ("park") or is tried for ever ("block"); "leave": messages leave the lane as on any other.
+    waits (ms) in memory after failures, on ready lanes of no backup level. `horizon`: longest wait (ms) that the file
+    declares, or that its limits or isolation need; waits that a handler or a header asks for, or a limit in another
+    topic, are cut to it. `on_failure`, on lanes that keep an order: a message out of attempts becomes a dead letter
+    ("park") or is tried for ever ("block"); "leave": messages leave the lane as on any other.
 
-    `targets`: topics that messages may be moved to, by level and state; draining ones are missing. `concurrency`:
+    `targets`: topics that messages may be moved to, by level and state; draining ones are missing. `concurrency`: most
     handlers at once. `handler_timeout`: ms. `tenant_weights`: 1 for tenants that are missing. `fair_by` None: all
     messages are of one tenant. None for `dead_letter`, `isolate`, `audit`, `error_text` or `payload_schema`: there is
     none.
@@ -174,7 +177,7 @@ class Policy:
 
     @cached_property
     def every_lane(self) -> tuple[Lane, ...]:
-        """All lanes of the subscription, by their index, whichever worker reads them."""
+        """All lanes of the subscription, in the order of their indices, whichever worker reads them."""
         return self.lanes + self.unread
 
     @cached_property
@@ -186,18 +189,28 @@ class Policy:
 
     @cached_property
     def max_hops(self) -> int:
-        """Number of moves, without postponements, after which a message is running in circles, and becomes a dead
-        letter.
+        """Number of moves, without postponements, that a message may make: with one more it is running in circles, and
+        becomes a dead letter.
         """
         return sum(waits.attempts for waits in self.waits.values()) + HOP_RESERVE + self._route_hops
+
+    @cached_property
+    def longest_in_order(self) -> int:
+        """Longest wait (ms) that a handler may ask for where order is kept. Such a message waits in memory and needs no
+        topic of a state, so that `horizon` may be 0: then it is the longest delay after a failure.
+        """
+        delays = [self.waits[State.RETRYING].delays, *self.delays_by_code.values()]
+        if any(lane.level.is_backup for lane in self.every_lane):
+            delays.append(self.waits[None].delays)
+        return max(self.horizon, *(delay for some in delays for delay in some))
 
     @property
     def _route_hops(self) -> int:
         return MAX_ROUTES if self.routes or self.exclusive_levels or self.moves else 0
 
     def target(self, level: Level, state: State) -> Target | None:
-        """Topic for messages of `level` that go to `state`; None: there is none. A draining level has no ready topic to
-        go to, and uses the waiting states of L1.
+        """Topic for messages of `level` that go to `state`; None: there is none, or it is draining. A level that drains
+        or is not in the file has no ready topic to go to, and uses the waiting states of L1.
         """
         found = self.targets.get((level, state))
         if found is None and state is not State.READY and self.is_draining(level):
@@ -211,42 +224,44 @@ class Policy:
 
     @cached_property
     def is_plain(self) -> bool:
-        """True if a message without headers can be queued without checks: there are no routes, exclusive levels, moves
-        of tenants, limits, signatures or headers of soften, and no lane keeps an order.
+        """True if a readable message without headers can be queued without checks: there are no routes, exclusive
+        levels, moves of tenants, limits or signatures, headers of soften are not read, and no lane keeps an order.
         """
         special = self.routes or self.limits or self.signer or self.compat or self.moves or self.exclusive.tenants
         return not (special or self.keeps_order)
 
     @cached_property
     def route_table(self) -> RouteTable:
-        """The routes; none where a lane keeps an order, because a message on another level would overtake."""
+        """Table of the routes, with the levels that take no messages and the exclusive ones. It has no routes if any
+        lane of the subscription keeps an order, because a message on another level would overtake.
+        """
         rules = () if self.keeps_order else self.routes
         return RouteTable(rules, frozenset(level for level in Level if self.is_draining(level)), self.exclusive)
 
     @cached_property
     def exclusive(self) -> ExclusiveLevels:
-        """The exclusive levels; none where a lane keeps an order, as with routes."""
+        """The exclusive levels; none if any lane of the subscription keeps an order, as with routes."""
         return EVERYBODY if self.keeps_order else ExclusiveLevels(self.exclusive_levels)
 
     def believable(self, due: int, lane: Lane, publish_time: int, received: int) -> int:
-        """Due time (ms since the epoch) of a message that claims `due`: never later than the longest wait that is
-        declared; 0, at once, on a ready lane of no backup level, where no worker ever makes one wait. The publish time
-        is from the sender as well, `received` from this worker.
+        """Due time (ms since the epoch) that counts for a message that claims `due`: never later than `latest`; on a
+        ready lane of no backup level 0, which means at once. The publish time is from the sender as well, `received`
+        from this worker.
         """
         if lane.state is State.READY and not lane.level.is_backup:
             return 0
         return min(due, self.latest(publish_time, received))
 
     def latest(self, publish_time: int, received: int) -> int:
-        """Time (ms since the epoch) when the longest declared wait of a message has ended, with jitter and clock
-        differences (63 s together), counted from the earlier one of both times.
+        """Time (ms since the epoch) when the longest wait of a message (`horizon`) has ended, with jitter and clock
+        differences (63 s together), counted from the earlier one of `publish_time` and `received`.
         """
         return min(publish_time, received) + self.horizon + JITTER + _SKEW
 
     @property
     def written_topics(self) -> list[str]:
-        """Full names of the topics that the worker itself publishes to, each once: targets of moves, topics that
-        handlers produce to, dead letters and audit records.
+        """Full names of the topics that the worker itself publishes to, each once: targets of moves, topics to which
+        handlers may transfer messages, and those of dead letters and audit records.
         """
         dead = [self.dead_letter.topic] if self.dead_letter else []
         audit = [self.audit.topic] if self.audit else []
@@ -261,8 +276,8 @@ class Policy:
         return delays[min(attempt, len(delays)) - 1] if delays else None
 
     def holds_back(self, lane: Lane) -> bool:
-        """True if the broker keeps messages of a lane until they are due: not on ready lanes of failover and exclusive
-        subscriptions, where one reader gets all messages in order.
+        """True if a broker with delayed delivery keeps messages of a lane until they are due: not on ready lanes of
+        failover and exclusive subscriptions, where one reader gets all messages in order.
         """
         return lane.state is not State.READY or self.subscription_type in ("shared", "key_shared")
 
@@ -272,8 +287,9 @@ class Policy:
 
     def limit_targets(self, level: Level, state: State, kind: type[Limit]) -> Sequence[Target]:
         """Targets where messages of a lane that this worker reads wait if they exceed a limit of this kind, the first
-        choice first; KeyError for any other lane. Empty if the messages stay. Empty, too, if a limit of the kind
-        applies in the lane and not in a target: the messages would come back past the limit.
+        choice first; KeyError for any other lane. Empty: the messages stay, because there is no target, or because a
+        limit of the kind applies in the lane and not in each target, so that they would come back past the limit.
+        Messages of backup levels, and of lanes that keep an order, stay in any case.
         """
         return self._limit_targets[level, state, kind]
 
@@ -290,7 +306,9 @@ class Policy:
         return found
 
     def isolation_target(self, level: Level) -> Target | None:
-        """Topic to which the messages of an isolated tenant go from the ready lane of a level; None: they stay."""
+        """Topic to which the messages of an isolated tenant go from the ready lane of a level, unless that keeps an
+        order; None: they stay.
+        """
         return self._isolation_targets[level]
 
     @cached_property
@@ -306,19 +324,21 @@ class Policy:
 
     def tenant(self, properties: Mapping[str, str], key: str) -> str:
         """Tenant of a message: the value of the property that `fair_by` names (the message key, if it is "key"); NOBODY
-        if the message has none or `fair_by` is None.
+        if that is missing or empty, or `fair_by` is None.
         """
         return value_of(self.fair_by, properties, key) if self.fair_by else NOBODY
 
     @property
     def queue(self) -> int:
-        """Largest number of messages in the receiver queues of one lane, of all its partitions together; at least 1."""
+        """Size of the receiver queues of one lane, in messages, of all its partitions together: 1 to 2,000. A client
+        may have more, because each queue has room for 1 at least, and a batch comes as a whole.
+        """
         share = self.lookahead_messages // _QUEUE_SHARE // max(1, len(self.lanes))
         return max(1, min(_MAX_QUEUE, share))
 
     @property
     def batch(self) -> int:
-        """Largest number of messages that are taken from a lane at once; at least 1."""
+        """Largest number of messages that are taken from a lane at once: 1 to 500."""
         return max(1, min(500, self.queue // 2))
 
     @property
@@ -329,7 +349,7 @@ class Policy:
     @property
     def max_held(self) -> int:
         """Messages that the worker may have in memory: the look-ahead without the receiver queues, and without a batch
-        that each lane may deliver when there is room for one more message.
+        that each lane may deliver when there is room for one more message; at least 1.
         """
         return max(1, self.lookahead_messages - (self.queue + self.batch) * len(self.lanes))
 
@@ -345,19 +365,22 @@ class Policy:
 
     @property
     def max_early(self) -> int:
-        """Messages that may wait in memory because they came long before they are due: 20 % of the look-ahead for all
-        ready lanes together, and as many for all lanes of waiting states.
+        """Messages that may wait in memory because they came more than 5 s before they are due: 20 % of the look-ahead
+        for all ready lanes together, and as many for all lanes of waiting states, where more may wait: see
+        LocalDelays.
         """
         return max(1, self.lookahead_messages // 5)
 
     @property
     def max_early_bytes(self) -> int:
         """Bytes of payload that may wait in memory because they came early, for each of the two kinds of lanes in
-        `max_early`: 20 % of the look-ahead. The last message may exceed them.
+        `max_early`: 20 % of the look-ahead. The last message may exceed them; in waiting states more may wait.
         """
         return max(1, self.lookahead_bytes // 5)
 
     @property
     def max_in_place(self) -> int:
-        """Failed messages that may wait in place at a time: 20 % of the look-ahead."""
+        """Failed messages that may wait in place at a time: 20 % of the look-ahead. Those of lanes that keep an order
+        count, and may wait beyond it.
+        """
         return max(1, self.lookahead_messages // 5)

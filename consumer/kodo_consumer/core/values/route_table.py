@@ -29,8 +29,8 @@ _DISPATCH: Final = frozenset({RouteMoment.DISPATCH})
 class RouteRule:
     """A route to the level `to`. `holds`: whether its condition holds for the facts of a message; None: this cannot be
     evaluated, and the route does not count. `at`: moments at which it is evaluated. It takes a `share` (0 to 1) of the
-    messages for which it holds, chosen by `salt` and their key, so that all of a key go or none; messages without a key
-    by their identity. `name`: for people, unlike that of any other route.
+    messages for which it holds, chosen by `salt` and their message key, so that all of a key go or none; those without
+    a key by their identity. `name`: for people, unlike that of any other route.
     """
 
     holds: Callable[[RouteFacts], bool | None] = field(compare=False)
@@ -42,10 +42,10 @@ class RouteRule:
 
 
 class RouteChoice(NamedTuple):
-    """Choice of the routes. `to`: level, None: the message stays. `route`: name of the first route that took the
-    message, or the reason why an exclusive level did. `unknown`: names of routes that could not be evaluated.
-    `circular`: the routes lead in a circle, so none counts; `to` is the level where the message belongs (None: it is
-    there), and `route` one in the circle.
+    """Choice of the routes. `to`: level, None: the message stays. `route`: the reason why an exclusive level took the
+    message, if one did so before any route; else name of the first route that took it. `unknown`: names of routes that
+    could not be evaluated. `circular`: the routes lead in a circle, so none counts; `to` is the level where the message
+    belongs by exclusive levels (None: it is there), and `route` one in the circle.
     """
 
     to: Level | None = None
@@ -56,9 +56,10 @@ class RouteChoice(NamedTuple):
 
 @dataclass(frozen=True)
 class RouteTable:
-    """The routes of one subscription in their order. `closed`: levels that take no messages; a route there, when it is
-    the first that holds, leaves the message where it is. `exclusive`: a message that no route moves goes to the level
-    where it belongs by these; at dispatch, routes judge it as if it were there already.
+    """The routes of one subscription in their order. `closed`: levels that take no messages. If the first route that
+    takes a message leads to one of these, or to the level of the message, no route moves the message. `exclusive`: a
+    message that no route moves goes to the level where it belongs by these; at dispatch, routes judge it as if it were
+    there already. Only routes count for which `ExclusiveLevels.routes_to` is true.
     """
 
     rules: tuple[RouteRule, ...] = ()
@@ -72,7 +73,7 @@ class RouteTable:
 
     def on_dispatch(self, facts: RouteFacts) -> RouteChoice:
         """Choice for a message that is sent to `facts.level`, or received there for the first time: the level at the
-        end of the chain, if routes of the chosen level would send it on.
+        end of the chain, if routes of the chosen level would send it on. Only routes at dispatch count.
         """
         unknown: list[str] = []
         sent_to = facts.level
@@ -81,7 +82,8 @@ class RouteTable:
         facts = replace(facts, level=belongs) if belongs is not sent_to else facts
         while (rule := self._first(facts, RouteMoment.DISPATCH, unknown)) is not None:
             if rule.to in seen:
-                return RouteChoice(None if belongs is sent_to else belongs, rule.name, tuple(unknown), circular=True)
+                to, names = None if belongs is sent_to else belongs, tuple(dict.fromkeys(unknown))
+                return RouteChoice(to, rule.name, names, circular=True)
             route = route or rule.name
             seen.append(rule.to)
             facts = replace(facts, level=rule.to)

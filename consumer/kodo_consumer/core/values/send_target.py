@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SendTarget:
-    """A ready topic as its producers see it. `schema`: of payloads, None: any payload fits. `properties`: "required" or
-    "optional" by name; empty: any may be sent. `ordered`: a reader keeps order within a key; `by_key`: readers share it
-    by key, so that batches must not mix keys. `undelayed`: names of the subscriptions to which Pulsar delivers delayed
-    messages at once, which are exclusive and failover ones; `ttl`: ms after which messages expire, 0: never. `dispatch`
-    None: each message goes to the level that its sender names.
+    """A ready topic as its producers see it. `schema`: of payloads, None: the file declares none, and any payload fits.
+    `properties`: "required" or "optional" by name; empty: any may be sent but the platform's own. `ordered`: a reader
+    keeps order within a key; `by_key`: readers share it by key, so that batches must not mix keys. `undelayed`: names
+    of the subscriptions to which Pulsar delivers delayed messages at once, which are exclusive and failover ones;
+    `ttl`: ms after which messages expire, 0: the file declares no time. `dispatch` None: each message goes to the level
+    that its sender names.
     """
 
     topic: str
@@ -39,7 +40,7 @@ class SendTarget:
 
 
 def level_refusal(ground: str, level: str, active: Iterable[str], *, draining: bool) -> UsageError:
-    """Returns the error for a level of a ground topic that takes no messages. `active`: the levels that take them;
+    """Returns the error (K709) for a level of a ground topic that takes no messages. `active`: levels that take some;
     `draining`: the file drains the level.
     """
     why = " (it is draining)" if draining else ""

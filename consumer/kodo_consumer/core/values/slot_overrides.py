@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 def bulkheads_with(policy: Policy, orders: Iterable[Override]) -> tuple[Bulkhead, ...]:
     """The bulkheads of a worker's policy, as live orders of the kind SLOTS change them. Bounds of an order are
-    multiplied by `slot_ratio` (slots of this worker, to those that the file declares). A bound that an order leaves out
-    stays; of two orders for one bound the later one counts; a minimum is at most the maximum. Bulkheads of lanes that
-    the file gives none come last. Orders about lanes that do not exist, or without valid bounds, are left out.
+    multiplied by `slot_ratio` (slots of this worker, to those that the file declares) and rounded down, a maximum to 1
+    at least. A bound that an order leaves out stays; of two orders for one bound the later one in the sequence counts;
+    an order's minimum is at most the maximum. Bulkheads of lanes that the file gives none come last. Orders about lanes
+    that do not exist, or without valid bounds, are left out.
     """
     found = {str(one.lanes): one for one in policy.bulkheads}
     for order in orders:

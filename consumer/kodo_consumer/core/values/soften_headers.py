@@ -57,7 +57,8 @@ def speaks(properties: Mapping[str, str]) -> bool:
 
 def read(delivery: Delivery, lane: Lane) -> Headers:
     """Returns the headers of the Go library soften as control headers, FRESH if there are none; whether they count,
-    `speaks` says. Raises BrokenHeadersError for a counter or a time that soften would not have written.
+    `speaks` says. Raises BrokenHeadersError for a counter or a time, of those that count here, that soften would not
+    have written. `lane`: the lane from which the message was received.
 
     Soften's origin id names a whole batch, so the origin id of a moved message is its present position here. In a
     waiting state one more attempt counts for the move there, which soften counts when the message is taken out again.

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TenantMove:
-    """Move of one tenant to the level `to`. `since`: ms since the epoch when it was ordered. `waiting`: messages that
-    wait already move as well. `name`: for people.
+    """Move of one tenant to the level `to`. `since`: ms since the epoch when it was ordered. `waiting`: older messages,
+    and those in waiting states, move as well (see `takes`). `name`: for people.
     """
 
     to: Level
@@ -23,10 +23,11 @@ class TenantMove:
     name: str = ""
 
     def takes(self, level: Level, state: State, headers: Headers, published: int) -> bool:
-        """True if a message of the tenant moves from the lane of `level` and `state` to the level `to`. From a ready
-        lane: one that was sent there since the order; with `waiting` an older one, too, and one that routes brought
-        there; never one that its handler, an isolation or a failure brought there. From a waiting state: each one, but
-        only with `waiting`. `published`: when it was sent to this lane, ms since the epoch.
+        """True if a message of the tenant moves from the lane of `level` and `state` to the level `to`; never from a
+        lane of `to` itself. From a ready lane: one that a sender sent there since the order; with `waiting` an older
+        one, too, and one that routes, exclusive levels or another move by hand brought there; never one that its
+        handler, an isolation or a failure brought there. From a waiting state: each one, but only with `waiting`.
+        `published`: when it was sent to this lane, ms since the epoch.
         """
         if level is self.to:
             return False

@@ -40,8 +40,9 @@ def kind_of(value: object) -> str:
 
 
 def property_texts(properties: Any) -> tuple[dict[str, str], list[str]]:
-    """Returns the properties as a message carries them, and a list of problems with the others, one text each. Texts
-    stay as they are; true, false and numbers are written as JSON writes them; nothing else becomes text.
+    """Returns the properties as a message carries them, and a list of problems with the others, one text each; no
+    property and one problem if `properties` is no mapping. Texts stay as they are; true, false and finite numbers are
+    written as JSON writes them; nothing else becomes text, and no text with half of a surrogate pair is carried.
     """
     if not isinstance(properties, Mapping):
         return {}, [f"{kind_of(properties)}, not a mapping of names to texts"]

@@ -29,6 +29,7 @@ from kodo_consumer.runtime.process_pool.worker_process import (
     ProcessTask,
     main,
 )
+from kodoctl.host.end_signals import signal_name
 from kodoctl.host.programs import imports_nothing_here
 
 CONTEXT: Final = multiprocessing.get_context("spawn")  # the client library does not survive a fork
@@ -41,29 +42,30 @@ _READ: Final = 1 << 18
 
 
 class Spans(Protocol):
-    """Listener to messages that go to handler processes, for tracing.
-    kodo_consumer.adapters.tracing.handler_spans.HandlerSpans implements it.
+    """Listener to messages that go to handler processes, for tracing. Implementations:
+    kodo_consumer.adapters.tracing.handler_spans.HandlerSpans, and HandlerCalls, where the worker's threads have the
+    spans.
     """
 
     def began(self, message: Message) -> dict[str, str]:
-        """Starts the span of a message that goes to a process, and returns the properties that carry the span's context
-        there.
+        """Starts the span of a message that goes to a process, unless a thread has, and returns the properties that
+        carry the span's context there; empty if there is none.
         """
 
     def on_outcome(self, message: Message, outcome: Outcome) -> None:
-        """Called when the run of a message ended with this outcome."""
+        """Called when the run of a message ended with this outcome, also by a time-out, before the worker gets it."""
 
     def vain(self, message: Message, why: str) -> None:
-        """Called when a run ended without a result, for the reason `why`: the process died. The message is handled
-        again.
+        """Called when a message that went to a process has no result, for the reason `why`: the process died before or
+        while it handled the message, which goes to another process or, if the worker ends, to another worker.
         """
 
 
 @dataclass(slots=True)
 class ChannelResults:
-    """Results of a process. `outcomes`: messages with their outcomes. `traces`: entries for the log (text, traceback,
-    error), each with its message and outcome, or with None if the message was taken back. `warnings`: texts for the
-    log.
+    """Results of a process. `outcomes`: messages with their outcomes. `traces`: entries for the log (text, traceback or
+    "", name of the error's class), each with its message and outcome, or with None if the process no longer has the
+    message. `warnings`: texts for the log.
     """
 
     outcomes: list[tuple[Message, Outcome]] = field(default_factory=list)
@@ -73,8 +75,8 @@ class ChannelResults:
 
 @dataclass(slots=True, eq=False)
 class CrashRemainder:
-    """Messages of a dead process that have no result. `culprit`: the message at work, None if none was; `unstarted`:
-    all others, oldest first.
+    """Messages of a dead process that have no result. `culprit`: the message that it was handling, None if there was
+    none; `unstarted`: all others, oldest first.
     """
 
     culprit: Message | None
@@ -84,7 +86,7 @@ class CrashRemainder:
 @dataclass(slots=True)
 class HandlerPace:
     """Seconds that the handler takes for a message: an average over the last measurements, of which the newest counts
-    half; 0: unknown.
+    half, but the first one, also after `forget`, all; 0: unknown.
     """
 
     seconds: float = 0.0
@@ -105,13 +107,13 @@ class HandlerPace:
         return True
 
     def forget(self) -> None:
-        """Makes the pace unknown, because the handler has become slower."""
+        """Makes the pace unknown until the next measurement, because the handler has become slower."""
         self.seconds = 0.0
 
 
 class SchemaNews:
-    """Schema versions that a process needs and has not got yet. The worker reads them, because a process has no access
-    to the cluster.
+    """Avro schema versions that one process needs and has not got yet. The worker reads them, because a process has no
+    access to the cluster.
     """
 
     def __init__(self, check: Check | None) -> None:
@@ -120,8 +122,9 @@ class SchemaNews:
 
     def of(self, messages: list[Message]) -> dict[str, Any]:
         """Definitions by version, for those Avro schema versions of these messages that the process does not have;
-        None: there is no such version. Counts the others as sent, and does not return them again. May block. If the
-        cluster does not answer, leaves a version out, and its message has to wait.
+        None: there is no such version, and the declared schema applies. A version with a definition counts as sent, and
+        is not returned again. May block. If the cluster does not answer, leaves a version out: a handler that reads the
+        payload of its message gets Unavailable.
         """
         news: dict[str, Any] = {}
         if isinstance(self._check, Payloads) and self._check.kind == "avro":
@@ -134,8 +137,10 @@ class SchemaNews:
 
 
 class ProcessChannel:
-    """One process with its pipe and shared counters; the constructor starts the process. Not thread-safe: one thread
-    calls it.
+    """One process with its pipe and shared counters; the constructor starts the process. Not thread-safe: one thread at
+    a time calls it. `ready`: the process takes messages; `broken`: why it cannot begin; both as `read` has learnt. The
+    caller sets `alone`, by which `room` is 0 until a message has finished, and `timed_out`. With `traces` the process
+    has one message at a time.
     """
 
     def __init__(self, job: ProcessTask, traces: Spans | None = None) -> None:
@@ -166,7 +171,7 @@ class ProcessChannel:
 
     @property
     def busy(self) -> int:
-        """Number of messages that were sent and have no result yet."""
+        """Number of messages that were sent, were not taken back, and of which `read` has no result yet."""
         return len(self._in_flight)
 
     @property
@@ -196,9 +201,9 @@ class ProcessChannel:
     # ---- out
 
     def send(self, messages: list[Message]) -> None:
-        """Sends messages in one bundle, which the process handles one after the other. Does not wait for the pipe:
-        `flush` writes the rest of the bytes later. First reads new schema versions of the messages from the cluster,
-        which may block.
+        """Sends messages, at most `room`, in one bundle, which the process handles one after the other. First reads
+        their new schema versions from the cluster, which may block. Does not wait for the pipe: `flush` writes the rest
+        of the bytes later. If the process has died, `bury` returns the messages.
         """
         self._bundle += 1
         carriers = None if self._traces is None else [self._traces.began(message) for message in messages]
@@ -238,9 +243,10 @@ class ProcessChannel:
     # ---- back
 
     def read(self, ended: ChannelResults) -> None:
-        """Adds all results since the last call to `ended`, without waiting, and updates `ready` and `broken`. Only
-        outcomes other than done come through the pipe; finished messages without one are done. The counter of finished
-        messages is read before the pipe, so that the outcomes of all messages that it counts have arrived.
+        """Adds the results that have come since the last call to `ended`, without waiting, and updates `ready` and
+        `broken`; ends `alone` if a message has finished. Only outcomes other than done come through the pipe; finished
+        messages without one are done. The counter of finished messages is read before the pipe, so that the outcomes of
+        all messages that it counts have arrived.
         """
         finished = self._cells[FINISHED]
         for frame in self._pipe.read_values():
@@ -276,8 +282,8 @@ class ProcessChannel:
 
     @property
     def at_work_since(self) -> float | None:
-        """Time (monotonic seconds) at which the process began to handle its present message; None if it handles
-        none.
+        """Time (monotonic seconds) at which the process began with the message that it handles now, or handled when it
+        died; None if there is none.
         """
         if self._cells[STARTED] > self._cells[FINISHED]:
             began: int = self._cells[BEGAN]
@@ -286,8 +292,8 @@ class ProcessChannel:
 
     @property
     def at_work(self) -> Message | None:
-        """The message that the process handles now; None if it handles none, or if the result of the message has
-        arrived.
+        """The message that the process handles now, or handled when it died; None if there is none, or if `read` has
+        its result.
         """
         started = self._cells[STARTED]
         if started <= self._cells[FINISHED]:
@@ -295,7 +301,7 @@ class ProcessChannel:
         return next((message for sequence, message in self._in_flight if sequence == started - 1), None)
 
     def kill(self) -> None:
-        """Kills the process at once. A process that has ended is no error."""
+        """Kills the process, and does not wait for its end. A process that has ended is no error."""
         with suppress(ProcessLookupError):
             if self.process.pid is not None and self.process.exitcode is None:
                 os.kill(self.process.pid, signal.SIGKILL)
@@ -314,15 +320,15 @@ class ProcessChannel:
 
     @property
     def end(self) -> str:
-        """How the process ended, for people: the name of a signal or an exit code."""
+        """Text for people about the end of the process, which has ended: the name of a signal or an exit code."""
         code = self.process.exitcode
         if code is not None and code < 0:
-            return signal.Signals(-code).name
+            return signal_name(-code)
         return f"exit {code}"
 
     def close(self) -> None:
-        """Closes the pipe in both directions: the process ends at the latest when it reports its next result, which is
-        lost.
+        """Closes the pipe in both directions. The process handles no more messages at the latest when it next reports
+        to the worker; results that were not read are lost.
         """
         self._pipe.shut_down()
 
@@ -348,12 +354,14 @@ class FramePipe:
         return bool(self._out)
 
     def send(self, value: tuple[Any, ...]) -> None:
-        """Sends a value of plain types, or as many of its bytes as the socket takes now."""
+        """Sends a value of plain types; bytes that the socket does not take now wait for `flush`, and if the process
+        has died, all are dropped. Raises ValueError as `pack_frame` does.
+        """
         self._out += pack_frame(value)
         self.flush()
 
     def flush(self) -> None:
-        """Writes as many bytes as the socket takes now; drops all if the process has died."""
+        """Writes as many of the waiting bytes as the socket takes now; drops all if the process has died."""
         try:
             while self._out:
                 del self._out[: self._line.send(self._out)]
@@ -363,7 +371,7 @@ class FramePipe:
             self._out.clear()
 
     def read_values(self) -> Iterator[Any]:
-        """Yields the values that have arrived, without waiting."""
+        """Yields the values that have arrived, without waiting. Iterate to the end: values may come again otherwise."""
         while True:
             try:
                 data = self._line.recv(_READ)
@@ -374,7 +382,9 @@ class FramePipe:
             yield from self._frames.feed(data)
 
     def shut_down(self) -> None:
-        """Shuts the socket down in both directions and closes it, so that the process reads the end of its stream."""
+        """Shuts the socket down in both directions and closes it, so that the process reads the end of its stream after
+        the bytes that were written; bytes that wait are dropped.
+        """
         with suppress(OSError):
             self._line.shutdown(socket.SHUT_RDWR)
         self._line.close()

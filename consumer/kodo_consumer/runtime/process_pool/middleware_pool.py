@@ -39,8 +39,8 @@ class _Call:
 
 
 class HandlerCalls:
-    """Handler as the hooks' threads call it, and the work source from which the process pool takes these calls. Each
-    call waits for a process.
+    """Handler as the hooks' threads call it, the work source from which the process pool takes these calls, and the
+    pool's Spans. Each call waits for a process.
     """
 
     def __init__(self, carry: Callable[[], dict[str, str]]) -> None:
@@ -54,10 +54,10 @@ class HandlerCalls:
         self._open: dict[Message, _Call] = {}
 
     def __call__(self, message: Message) -> None:
-        """Lets a process handle the message, and blocks until it has. Raises the request of the handler (such as
-        Retry); Unavailable for a fault of its infrastructure, Dead for a message that ended processes again and again;
-        HandlerFailedError for any other exception, a time-out, or if no process is left; TypeError for anything but a
-        message, RuntimeError for a message that is being handled already.
+        """Lets a process handle the message, and blocks until it has, without limit. Raises the request of the handler
+        (such as Retry); Unavailable for a fault of its infrastructure, unless that is merely busy; Dead for a message
+        that ended processes again and again; HandlerFailedError for any other exception, a time-out, or if no process
+        is left; TypeError for anything but a message, RuntimeError for a message that is being handled already.
         """
         if not isinstance(message, Message):
             raise TypeError(f"a handler is called with its message, not with {message!r}")
@@ -77,13 +77,13 @@ class HandlerCalls:
             raise exception_for(call.outcome) from error_behind(call.outcome)
 
     def start(self, ring: Callable[[], object], on_broken: Callable[[BaseException], object]) -> None:
-        """Connects the calls to a pool: `ring` is called for each new call, `on_broken` with the exception that ends
-        the pool.
+        """Connects the calls to a pool: `ring` is called for each new call, on the thread of the call, and `on_broken`
+        with the exception that ends the pool.
         """
         self._ring, self._on_broken = ring, on_broken
 
     def release(self) -> None:
-        """Ends all calls that wait, as failed, and all later ones, because no process is left."""
+        """Ends all calls that wait, as failed, and all later ones at once, because no process is left."""
         with self._lock:
             self.over = True
             for call in self._open.values():
@@ -110,7 +110,7 @@ class HandlerCalls:
         return next(iter(self.next_batch(ended, 1)), None)
 
     def fail(self, problem: BaseException) -> None:
-        """Reports the exception that ended the pool."""
+        """Calls `on_broken` of `start` with the exception that ended the pool."""
         self._on_broken(problem)
 
     # ---- Spans, of the pool: the thread has one around it all
@@ -127,23 +127,27 @@ class HandlerCalls:
 
 
 class MiddlewareExecutor:
-    """Implementation of kodo_consumer.core.values.handler_executor.HandlerExecutor by threads of the worker, which run
-    the user's hooks, and as many processes, which run the handler.
+    """Implementation of kodo_consumer.core.values.handler_executor.HandlerExecutor by threads of the worker, which
+    start when needed and run the user's hooks, and processes, which run the handler; there are at most as many threads
+    as processes, not counting those that hang.
 
-    The pool enforces the time-outs of handlers. The worker gives up hooks that hang, as it does with threads.
+    The pool enforces the time-outs of handlers. The worker gives up a message whose hooks hang, by the longer
+    `handler_timeout` of HandlerSpec.policy_for_worker.
     """
 
     def __init__(self, pool: ProcessRunner, calls: HandlerCalls, threads: ThreadExecutor) -> None:
         self._pool, self._calls, self._threads = pool, calls, threads
 
     def start(self, source: WorkSource) -> None:
-        """Starts the pool's thread and the threads for hooks, which take messages from `source`."""
+        """Starts the pool's thread, and lets the threads for hooks, which start when needed, take messages from
+        `source`.
+        """
         self._calls.start(self._pool.wake, source.fail)
         self._pool.start(self._calls)
         self._threads.start(_UntilOver(source, self._calls))
 
     def wake(self) -> None:
-        """Wakes a thread because there may be a message to take. Thread-safe; returns at once."""
+        """Wakes or starts a thread because there may be a message to take: see `ThreadExecutor.wake`."""
         self._threads.wake()
 
     def time_out(self, message: Message) -> None:
@@ -153,8 +157,8 @@ class MiddlewareExecutor:
         self._threads.time_out(message)
 
     def stop(self) -> None:
-        """Stops the pool and the threads. The worker gets no more results from the call on, as with a pool without
-        hooks.
+        """Stops the pool and the threads, and waits as `ProcessRunner.stop` and `ThreadExecutor.stop` do. The worker
+        gets no more results from the call on, as with a pool without hooks.
         """
         self._calls.over = True
         self._pool.stop()
@@ -192,11 +196,11 @@ def make_middleware_pool(
     forecast: Forecast | None = None,
 ) -> MiddlewareExecutor:
     """Starts the processes, waits until the first one is ready, 60 s at most, and returns an executor for them and the
-    hooks. Raises KodoctlError if the processes cannot import the handler, or none is ready in time.
+    hooks. Raises KodoctlError as `ProcessRunner.launch` does; nothing is left running then.
 
     Args:
         job: handler of the processes, and all that they need to run it.
-        size: number of processes.
+        size: number of processes, and most threads for hooks.
         timeout: seconds that the handler may take for a message.
         around: returns a function with hooks and spans around the one that it gets.
         carry: returns properties with the context of the current span; None: no traces.

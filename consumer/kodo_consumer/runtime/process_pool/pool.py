@@ -39,15 +39,16 @@ _FIRST_PAUSE: Final = 0.1  # seconds before the next of them
 
 @dataclass(slots=True)
 class RestartPause:
-    """Pause before a new process after some died before they were ready. `deaths`: how many in sequence; the pause
-    doubles with each, from 0.1 s on. `not_before`: end of the pause, in monotonic seconds.
+    """Pause before a new process after some died before they were ready. `deaths`: how many since the last death of a
+    process that had been ready, at which the pool sets 0; the pause doubles with each, from 0.1 s on. `not_before`: end
+    of the pause, in monotonic seconds.
     """
 
     deaths: int = 0
     not_before: float = 0.0
 
     def on_death(self, now: float) -> bool:
-        """Counts a death at `now` (monotonic seconds). Returns false after five in sequence: the pool is to give up."""
+        """Counts a death at `now` (monotonic seconds). Returns false from the fifth on: the pool is to give up."""
         self.deaths += 1
         self.not_before = now + _FIRST_PAUSE * 2 ** (self.deaths - 1)
         return self.deaths < _PATIENCE
@@ -55,7 +56,7 @@ class RestartPause:
 
 class ResultLog:
     """Log of failures and warnings that processes report. `forecast`: returns the next step of a failed message as
-    text. `redacts`: error texts are redacted.
+    text. `redacts`: error texts are redacted, and tenants left out.
     """
 
     def __init__(self, forecast: Forecast | None, *, redacts: bool) -> None:
@@ -66,7 +67,7 @@ class ResultLog:
         """Logs each entry of `ended.traces`, and each different warning only once for all processes and calls. Both
         have the level warning.
         """
-        for (text, trace, kind), run in ended.traces:
+        for (text, trace, kind), run in ended.traces if log.isEnabledFor(logging.WARNING) else ():
             following = "" if run is None or self._forecast is None else self._forecast(*run)
             fields = {} if run is None else message_fields(run[0], following, redacts=self._redacts)
             shown = f"handler failed in a process{f' ({following})' if following else ''}: {text}"
@@ -85,8 +86,9 @@ class ProcessRunner:
     """Implementation of kodo_consumer.core.values.handler_executor.HandlerExecutor by `size` processes, each of which
     handles one message at a time.
 
-    The pool enforces `timeout` (seconds), not the worker, because it counts from the real begin of a message. With
-    `traces` a process gets its next message only after the last one is done, so that spans begin when handlers do.
+    The pool enforces `timeout` (seconds), not the worker, because it counts from the real begin of a message: it kills
+    the process, and the message ends with TOOK_TOO_LONG. With `traces` a process gets its next message only after the
+    last one is done, so that spans begin when handlers do.
     """
 
     def __init__(
@@ -113,7 +115,8 @@ class ProcessRunner:
 
     def launch(self) -> None:
         """Starts the processes, and blocks until the first one is ready, 60 s at most. Raises KodoctlError (K751) if
-        one cannot import the handler or ends before that, or none is ready in time; the pool is stopped then.
+        before that any of them cannot import the handler or enter its lifespans, or ends, or if none is ready in time;
+        the pool is stopped then (see `stop`).
         """
         try:
             for _ in range(self._size):
@@ -140,8 +143,8 @@ class ProcessRunner:
         """Does nothing: the pool enforces time-outs by itself."""
 
     def stop(self) -> None:
-        """Ends the thread and the processes; kills processes that still work after two seconds (twelve with lifespans),
-        because nobody takes their results.
+        """Ends the thread and the processes, and blocks until both have ended; kills processes that still work two
+        seconds (twelve with lifespans) after the thread's end, because nobody takes their results.
         """
         self._stopping = True
         self._waker.asleep = True
@@ -347,14 +350,14 @@ def _cannot_start(job: ProcessTask, line: ProcessChannel) -> KodoctlError:
 
 
 def cores() -> int:
-    """Number of cores that this process may use."""
+    """Number of cores that this process may use by its CPU affinity; a CPU quota, as of a container, does not count."""
     affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 class WakePipe:
-    """Pipe that wakes one thread from its selector. `asleep`: set by this thread while it has to be woken. Any thread
-    may call `wake`.
+    """Pipe that wakes one thread from its selector. `asleep`: set by this thread while it has to be woken; `wake`
+    clears it. Any thread may call `wake`.
     """
 
     def __init__(self) -> None:
@@ -368,7 +371,7 @@ class WakePipe:
         return self._bell.fileno()
 
     def wake(self) -> None:
-        """Wakes the thread if it sleeps and no other call has woken it."""
+        """Wakes the thread if it has set `asleep` and no other call has woken it; never blocks or raises."""
         if self.asleep:
             self.asleep = False
             try:

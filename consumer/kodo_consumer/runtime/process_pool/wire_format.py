@@ -58,14 +58,16 @@ def _error(values: tuple[str, str] | None) -> ErrorDetails | None:
 
 
 def pack_frame(value: Any) -> bytes:
-    """Bytes of a plain value, after their length (4 bytes). Raises ValueError for other values."""
+    """Bytes of a plain value, after their length (4 bytes). Raises ValueError for values that marshal does not write,
+    such as members of a StrEnum.
+    """
     data = marshal.dumps(value)
     return _LENGTH.pack(len(data)) + data
 
 
 def read_frame(read: Callable[[int], bytes]) -> Any | None:
-    """The next value of a blocking stream; None at its end, also within a value. `read` returns that many bytes, fewer
-    at the end.
+    """The next value of a blocking stream; None at the end of the stream, also within a value. `read` returns as many
+    bytes as it is called for, fewer only at the end.
     """
     head = read(_LENGTH.size)
     if len(head) < _LENGTH.size:
@@ -82,7 +84,9 @@ class Frames:
         self._pending = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Any]:
-        """Yields every value that is complete with these bytes; keeps the rest for the next call."""
+        """Yields every value that is complete with these bytes; keeps the rest for the next call. Iterate to the end:
+        values may come again otherwise.
+        """
         pending = self._pending
         pending += data
         begin = 0
@@ -97,8 +101,8 @@ class Frames:
 
 
 def pack_message(message: Message) -> tuple[Any, ...]:
-    """A message as plain values. Its position is among them unless its headers name the place where it was first
-    stored.
+    """A message as plain values, with all that a handler can read of it. Its position is left empty if its headers name
+    the place where it was first stored.
     """
     delivery, lane, headers = parts_of(message)
     position = "" if headers.origin_id else delivery.position
@@ -118,7 +122,7 @@ def pack_message(message: Message) -> tuple[Any, ...]:
 
 
 def unpack_message(values: tuple[Any, ...], lanes: tuple[Lane, ...], check: Check | None) -> Message:
-    """The message from values of `pack_message`, for a handler; it is not in flight in this process."""
+    """The message from values of `pack_message`, for a handler; it is not in flight here, and cannot be deferred."""
     index, payload, properties, key, ordering_key, event_time, publish_time, position, tenant, headers, schema = values
     times = event_time, publish_time
     delivery = Delivery(position, position, payload, properties, key, ordering_key, *times, schema=schema)
@@ -126,8 +130,8 @@ def unpack_message(values: tuple[Any, ...], lanes: tuple[Lane, ...], check: Chec
 
 
 def pack_outcome(outcome: Outcome) -> tuple[Any, ...]:
-    """Outcome of a handler as plain values. Raises AssertionError for Done, which is not sent, and for outcomes that
-    handlers cannot have.
+    """Outcome of a handler as a tuple. Values of a user's own types stay as they are: `pack_frame` may refuse them.
+    Raises AssertionError for Done, which is not sent, and for outcomes that handlers cannot have.
     """
     match outcome:
         case Failed(reason, error):

@@ -62,7 +62,7 @@ class Cells(Protocol):
 class ProcessTask:
     """Task of a process: `module` and qualified name of the handler (`function`), the lanes of its messages, the check
     of payloads, the reader of error texts, and the names of the consumer's lifespans. `log`: log output that the
-    process sets up as the worker has; None: the program sets up its own.
+    process sets up as the worker has; None: it leaves that to the program.
     """
 
     module: str
@@ -75,10 +75,10 @@ class ProcessTask:
 
 
 def main(job: ProcessTask, line: socket.socket, cells: Cells, lock: AbstractContextManager[Any]) -> None:
-    """Body of the process: handles messages until the worker closes its end of `line`, or dies. If the handler cannot
-    be imported, or its lifespans cannot be entered, reports that to the worker and returns. `cells`: shared numbers, by
-    the indices BEGAN, STARTED, FINISHED, RECALLED and SPENT; `lock`: each end holds it while it sets which messages
-    have started or are taken back.
+    """Body of the process: handles messages until the worker closes its end of `line`, and ends at once if the worker
+    dies; ignores SIGINT and SIGTERM. If the handler cannot be imported, or its providers or lifespans fail, reports
+    that to the worker and returns. `cells`: shared numbers, by the indices BEGAN, STARTED, FINISHED, RECALLED and
+    SPENT; `lock`: each end holds it while it sets which messages have started or are taken back.
     """
     imports_as_before()
     redact_stray_errors(job.texts, sys.modules[__name__])

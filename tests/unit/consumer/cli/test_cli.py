@@ -10,7 +10,7 @@ import pytest
 from kodo_consumer import Consumer
 from kodo_consumer.cli.consumer_loading import ConsumerChoice, HandlerChoice, load_consumers, ready_consumers
 from kodo_consumer.cli.main import main
-from kodo_consumer.cli.worker_commands import _subscriptions
+from kodo_consumer.cli.worker_commands import _policies, _subscriptions
 from kodo_consumer.consumer import _policy_for_handler
 from kodo_consumer.policy_builder import load
 from kodo_consumer.runtime.middleware import Hooks
@@ -82,6 +82,12 @@ def test_several_workers_are_refused_what_each_would_have_for_itself(
     assert "J s is exclusive: its topics have one consumer at a time" in told
     assert "`store` is memory, which each process has for itself" in told
     assert "--port 65533: the last worker would listen on 65536" in told
+    assert _exit_code(monkeypatch, *asked, "4", "--subscription", "s", "--dry-run") == 64
+    assert capsys.readouterr().err.count("not for several workers [K766]") == 2
+    monkeypatch.setenv("KODO_CONSUMER_PORT", "65533")
+    assert _exit_code(monkeypatch, *asked, "4", "--subscription", "s") == 64
+    assert " port 65533: the last worker would listen on 65536" in capsys.readouterr().err
+    monkeypatch.delenv("KODO_CONSUMER_PORT")
     monkeypatch.setenv("KODO_CONSUMER_STORE", "sqlite:///kodo.db")
     started: list[tuple[object, int]] = []
     monkeypatch.setattr(
@@ -243,6 +249,33 @@ def test_a_check_of_one_subscription_skips_topics_without_it(tmp_path: Path) -> 
     assert _subscriptions(loaded, "a", None) == [("a", "s"), ("a", "t")]
     with pytest.raises(UsageError, match=r"K703.*has s, t, not 'x'"):
         _subscriptions(loaded, None, "x")
+
+
+def test_a_check_lists_the_faults_of_all_subscriptions(tmp_path: Path) -> None:
+    loaded = load(write(tmp_path, "  a: {subscriptions: {s: {}}}\n"), "base")
+    with pytest.raises(UsageError) as refused:
+        _policies(loaded, [("a", "x"), ("b", "s"), ("a", "s")], None)
+    assert [finding.code for finding in refused.value.diagnostics] == ["K703", "K702"]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["concurrency", "--in", "L1"], "name --max or --min, or --back to take the order back; not both"),
+        (["concurrency", "--in", "L1", "--max", "2", "--back"], "name --max or --min, or --back"),
+        (["weight", "--tenant", "u1"], "name --to, or --back to take the order back; not both"),
+        (["limit", "--kind", "rate", "--by", "gone", "--back", "--release"], "no limits of this kind and property"),
+    ],
+)
+def test_orders_that_cannot_be_are_refused_before_the_cluster_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], reason: str
+) -> None:
+    name, *options = words
+    asked = [name, write(tmp_path, DOUBLE), "--topic", "orders", "--subscription", "billing", *options]
+    assert _exit_code(monkeypatch, *asked, "--admin-url", "http://127.0.0.1:1") == 64
+    told = " ".join(capsys.readouterr().err.split())
+    assert "[K780]" in told
+    assert reason in told
 
 
 def test_a_message_without_a_name_is_not_looked_for(

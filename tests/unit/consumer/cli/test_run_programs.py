@@ -171,3 +171,14 @@ def test_programs_that_would_run_twice_or_cannot_be_read_are_refused(
     Path("broken_app.py").write_text(f"{PROGRAM}\n{more}\n", encoding="utf-8")
     with pytest.raises(UsageError, match=refusal):
         load_consumers(ConsumerChoice(tuple(f"broken_app:{name}" for name in names)), {})
+
+
+def test_consumers_of_equal_names_in_two_namespaces_run_together(program: str) -> None:
+    text = Path("t.yaml").read_text(encoding="utf-8")
+    Path("other.yaml").write_text(text.replace("namespace: ", "namespace: other-"), encoding="utf-8")
+    Path("both_app.py").write_text(
+        f"{PROGRAM}\nother = Consumer.load('other.yaml')\nother.handler(bill)\n", encoding="utf-8"
+    )
+    both = load_consumers(ConsumerChoice(("both_app:consumer", "both_app:other")), {})
+    assert len({one.policy.ground_lane.topic for one in both}) == 2
+    assert {one.policy.subscription for one in both} == {"billing"}

@@ -360,6 +360,22 @@ def test_on_an_ordered_lane_the_key_waits_in_memory() -> None:
     assert _place(decide(over, FAILED, policy(ordered=True, on_failure="leave"), NOW)) == ("B1", "ready")
 
 
+def test_on_an_ordered_backup_level_the_key_waits_in_memory_however_long() -> None:
+    """A long wait was at the end of the topic, behind later messages of the key."""
+    for on_failure in ("park", "block"):
+        of = policy(ordered=True, on_failure=on_failure)
+        in_backup = Envelope(Level.B1, State.READY, Headers(backup=1), ordered=True)
+        first = _wait(decide(in_backup, FAILED, of, NOW))
+        assert (first.why, first.delay, first.headers.backup) == (Rule.BACKUP, 60_000, 2)
+        assert _wait(decide(in_backup, RetryAsked(9_000, "x"), of, NOW)).delay == 9_000
+    spent = replace(in_backup, headers=Headers(backup=3))
+    assert _place(decide(spent, FAILED, policy(ordered=True), NOW)) == ("L1", "dead")
+    again = _wait(decide(spent, FAILED, policy(ordered=True, on_failure="block"), NOW))
+    assert (again.why, again.delay) == (Rule.STUCK, 60_000)
+    leaves = policy(ordered=True, on_failure="leave")
+    assert _place(decide(in_backup, FAILED, leaves, NOW)) == ("B1", "ready")
+
+
 def test_on_an_ordered_lane_nothing_moves_but_the_dead() -> None:
     ordered, message = policy(ordered=True), Envelope(Level.L1, State.READY, ordered=True, local_retries=3)
     for outcome in (
@@ -376,6 +392,27 @@ def test_on_an_ordered_lane_nothing_moves_but_the_dead() -> None:
     leave = policy(ordered=True, on_failure="leave")
     assert _place(decide(message, StateAsked(State.PENDING, "x"), leave, NOW)) == ("L1", "pending")
     assert isinstance(decide(message, OverRate(NOW + 60_000), leave, NOW), Delay)
+
+
+def test_a_wait_that_a_handler_asks_for_in_order_needs_no_topic_of_a_state() -> None:
+    """Without one the horizon is 0: the handler ran again at once, thousands of times a second."""
+    ordered, message = policy(ordered=True, states=()), Envelope(Level.L1, State.READY, ordered=True, local_retries=3)
+    ordered = replace(ordered, horizon=0)
+    longest = ordered.longest_in_order
+    assert longest == max(*ordered.waits[State.RETRYING].delays, *ordered.waits[None].delays) > 5_000
+    alone = replace(policy((Level.L1,), ordered=True, states=()), horizon=0)
+    assert alone.longest_in_order == max(alone.waits[State.RETRYING].delays)
+    assert _wait(decide(message, RetryAsked(5_000, "x"), ordered, NOW)).delay == 5_000
+    assert _wait(decide(message, PostponeAsked(5_000, None, ""), ordered, NOW)).delay == 5_000
+    assert _wait(decide(message, PostponeAsked(9 * 86_400_000, None, ""), ordered, NOW)).delay == longest
+    by_code = replace(ordered, delays_by_code={"busy": (longest + 1,)})
+    assert _wait(decide(message, RetryAsked(longest + 9, "x"), by_code, NOW)).delay == longest + 1
+
+
+def test_on_a_backup_level_that_keeps_an_order_waits_are_as_declared_whatever_the_broker_delays() -> None:
+    ordered = replace(policy(ordered=True), horizon=0)
+    message = Envelope(Level.B1, State.READY, ordered=True)
+    assert _wait(decide(message, Failed("x"), ordered, NOW)).delay == ordered.waits[None].delay(1) > 0
 
 
 def test_what_the_go_library_left_early_goes_to_the_same_lane_with_a_due_time_and_counts_nothing() -> None:

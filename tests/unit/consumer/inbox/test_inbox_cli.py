@@ -14,6 +14,7 @@ from kodo_consumer.inbox.inbox_store import InboxStore
 from kodo_consumer.outbox.table import schema_sql
 from sqlalchemy import Engine, create_engine, inspect, select, text, update
 
+from kodoctl.errors import KodoctlError
 from kodoctl.protocol.audit_records import Event
 from tests.services.polling import eventually
 from tests.unit.consumer.engine_bench import delivery
@@ -169,17 +170,27 @@ def test_the_table_is_made_from_what_schema_prints_and_lacking_columns_are_named
     assert run("list")[0] == 0
 
 
+def test_an_option_that_the_driver_does_not_know_is_an_error_for_people(tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path}/app.db", connect_args={"colour": "red"})
+    inbox = Inbox(engine)
+    for call in (inbox.create_table, inbox.check, lambda: inbox.counts(BILLING)):
+        with pytest.raises(KodoctlError, match=r"K721.*'colour' is an invalid keyword argument"):
+            call()
+
+
 @pytest.mark.parametrize(
     ("settings", "code", "said"),
     [
         ("", 64, "no database for the inbox [K773]"),
         ('inbox_url = "nonsense"', 1, "database cannot be used [K721]"),
         ('inbox_url = "sqlite:////nowhere/at/all.db"', 1, "there is no such file"),
+        ('inbox_url = "sqlite:///empty.db?detect_types=99999999999"', 1, "Python int too large"),
         ('inbox_url = "postgresql+psycopg://u:hunter2@127.0.0.1:1/db"', 1, "database cannot be used [K721]"),
     ],
 )
 def test_what_is_wrong_with_the_database_is_said(run: Run, tmp_path: Path, settings: str, code: int, said: str) -> None:
     (tmp_path / "kodo-consumer.toml").write_text(settings, encoding="utf-8")
+    (tmp_path / "empty.db").touch()
     for command in (["status"], ["list"], ["retry", "--all"], ["discard", "--all", "--because", "x"]):
         found, out, err = run(*command)
         assert (found, out) == (code, "")

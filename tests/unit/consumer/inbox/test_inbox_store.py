@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from kodo_consumer.core.values.envelope import Delivery, Level, State
@@ -68,7 +69,7 @@ def test_rows_are_accepted_once_claimed_by_one_and_done_once(engine: Engine) -> 
     assert store.claim("a", "one", 4) == []
     assert store.counts() == {"waiting": 0, "claimed": 7, "done": 0}
     assert store.finish([one.token for one in first]) == []
-    others = [one.token._replace(claim="one") for one in second]
+    others = [replace(one.token, claim="one") for one in second]
     assert store.finish(others) == others, "they are another's"
     assert store.finish([first[0].token]) == [first[0].token], "it is done already"
     assert store.counts() == {"waiting": 0, "claimed": 3, "done": 4}
@@ -87,7 +88,7 @@ def test_rows_of_a_key_are_claimed_by_one_worker_at_a_time(engine: Engine) -> No
     assert _names(more) == [b"1"], "of its own key"
     store.finish([first[0].token])
     assert store.claim("a", "two", 9, ordered=True) == []
-    store.give_back([more[0].token])
+    store.give_back([more[0].token.row], ["one"])
     assert _names(lapsed.claim("a", "two", 9, ordered=True)) == [b"1", b"3"]
     eventually(lambda: store.claim("a", "three", 1, ordered=True))
     assert _names(store.claim("a", "three", 9, ordered=True)) == [b"3"]

@@ -104,6 +104,7 @@ def test_the_schema_is_written_for_both_databases() -> None:
         ('outbox_url = "mysql://x/y"', 1, "database cannot be used [K721]"),
         ('outbox_url = "sqlite:////nowhere/at/all.db"', 1, "there is no such file"),
         ('outbox_url = "sqlite:///empty.db?timeout=soon"', 1, "timeout=soon: could not convert"),
+        ('outbox_url = "sqlite:///empty.db?detect_types=99999999999"', 1, "Python int too large"),
         ('outbox_url = "postgresql+psycopg://u:hunter2@127.0.0.1:1/db"', 1, "database cannot be used [K721]"),
         ("outbox_backoff = 7", 1, "cannot read settings [K708]"),
         ('outbox_backoff = {pay = ["soon"]}', 1, "outbox_backoff"),
@@ -150,6 +151,30 @@ def test_a_mistyped_path_makes_no_database(run: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "ap.db").exists()
 
 
+def test_a_file_may_be_named_by_a_uri_of_sqlite(setting: Setting, run: Run, tmp_path: Path) -> None:
+    name = setting.add()
+    for mode, code in (("ro", 1), ("rw", 0)):
+        url = f"sqlite:///file:{tmp_path}/app.db?mode={mode}&uri=true"
+        (tmp_path / "kodo-consumer.toml").write_text(f'outbox_url = "{url}"', encoding="utf-8")
+        assert name in run("list")[1]
+        assert run("push", name)[0] == code
+    url = f"sqlite:///file:{tmp_path}/ap.db?mode=rw&uri=true"
+    (tmp_path / "kodo-consumer.toml").write_text(f'outbox_url = "{url}"', encoding="utf-8")
+    assert "unable to open database file" in run("list")[2]
+
+
 def test_a_relay_needs_a_topology_and_a_cluster(setting: Setting, run: Run, tmp_path: Path) -> None:
     assert run("run")[0] == 64
     assert "no cluster named [K503]" in run("run", str(tmp_path / "t.yaml"))[2]
+
+
+def test_a_relay_that_must_trace_and_cannot_says_so_at_its_start(
+    setting: Setting, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It marked every row as failed."""
+    for name, scheme in (("ADMIN", "http"), ("BROKER", "pulsar")):
+        monkeypatch.setenv(f"KODOCTL_{name}_URL", f"{scheme}://127.0.0.1:1")
+    monkeypatch.setenv("KODO_CONSUMER_TRACES", "on")
+    code, out, err = run("run", str(tmp_path / "t.yaml"), "--until-empty")
+    assert (code, out) == (64, "")
+    assert "no traces can be made [K762]" in err

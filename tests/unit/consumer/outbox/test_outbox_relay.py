@@ -9,16 +9,19 @@ from typing import Any
 
 import pytest
 from kodo_consumer.core.values.broker import Rejected, Unconfirmed
+from kodo_consumer.core.values.send_target import SendTarget
 from kodo_consumer.outbox import Outbox
 from kodo_consumer.outbox.backoff import Backoff
 from kodo_consumer.outbox.outbox_row import Row, RowResult
 from kodo_consumer.outbox.outbox_store import OutboxScope, OutboxStore, database_now
 from kodo_consumer.outbox.row_filter import RowFilter, RowStatus
 from kodo_consumer.outbox.table import HELD, TABLE
+from kodo_consumer.producer import Producer
 from kodo_consumer.testing import ManualClock
 from sqlalchemy import select, update
 from sqlalchemy.exc import OperationalError
 
+from kodoctl.errors import ClusterError, UsageError, error
 from tests.unit.consumer.outbox_setting import Setting, claimed
 
 
@@ -318,6 +321,17 @@ def test_several_relays_send_every_row_once(setting: Setting) -> None:
     assert all(relay.counts["sent"] for relay in relays)
 
 
+def test_a_row_that_is_released_keeps_the_reason_of_its_last_failure_until_it_is_sent(setting: Setting) -> None:
+    name, store = setting.add(), setting.store()
+    for reason in ("no receipt", None):
+        (row,) = claimed(store, 1, 60_000)
+        store.settle([RowResult(row, RowStatus.TO_SEND, 0, 1, reason)])
+        assert setting.rows()[name]["last_error"] == "no receipt"
+    (row,) = claimed(store, 1, 60_000)
+    store.settle([RowResult(row, RowStatus.SENT, 0, 1)])
+    assert setting.rows()[name]["last_error"] is None
+
+
 def test_a_topic_without_receipts_rests_and_others_go_on(setting: Setting, caplog: pytest.LogCaptureFixture) -> None:
     setting.broker.fail_sends(setting.full("ledger"), *[Unconfirmed("Timeout")] * 4)
     relay = setting.relay(batch=3, window=4, backoff=Backoff({"default": (1_000,)}))
@@ -334,6 +348,48 @@ def test_a_topic_without_receipts_rests_and_others_go_on(setting: Setting, caplo
     assert {row["status"] for row in setting.rows().values()} == {"sent"}
     assert "ledger gives no receipts (Timeout): it rests" in caplog.text
     assert "ledger takes messages again" in caplog.text
+
+
+def test_a_topic_that_cannot_be_opened_is_tried_once_in_a_turn_and_each_try_is_a_sign_of_life(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[tuple[str, float]] = []
+    relay = setting.relay()
+
+    def post(row: Row, on_receipt: Any) -> None:
+        tried.append((row.topic, relay.turned_at))
+        relay.turned_at = 0.0
+        raise ClusterError(error("K516", "no", "bookies"))
+
+    monkeypatch.setattr(relay._senders, "post", post)
+    names = [setting.add(topic) for topic in ("ledger", "orders") for _ in range(3)]
+    relay.turn()
+    assert sorted(topic for topic, _ in tried) == ["ledger", "orders"]
+    assert all(turned_at > 0 for _, turned_at in tried)
+    relay.turn(claim=False)
+    rows = setting.rows()
+    assert {(rows[name]["status"], rows[name]["retry_count"]) for name in names} == {("to_send", 0)}
+    setting.clock.advance(1.1)
+    relay.turn()
+    assert len(tried) == 4
+
+
+def test_a_fault_of_the_surroundings_is_not_the_rows(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token's file that was missing for a moment marked the rows of every topic as failed."""
+    made = setting._producer
+
+    def connect(send_target: SendTarget) -> Producer:
+        if setting.clock.now() < 5:
+            raise UsageError(error("K504", "cannot read token", "No such file or directory"))
+        return made(send_target)
+
+    monkeypatch.setattr(setting, "_producer", connect)
+    name, relay = setting.add(), setting.relay()
+    setting.turn(relay)
+    assert (setting.rows()[name]["status"], relay.counts["failed"]) == ("to_send", 0)
+    setting.clock.advance(40)
+    setting.turn(relay)
+    assert setting.ids() == [name]
 
 
 def test_what_is_not_sent_is_given_back_at_the_end(setting: Setting) -> None:
@@ -451,6 +507,27 @@ def test_a_row_that_was_claimed_before_the_database_went_away_is_sent_at_once(
     setting.turn(relay, times=3)
     assert setting.ids() == [first, second]
     assert {row["status"] for row in setting.rows().values()} == {"sent"}
+
+
+def test_a_relay_that_has_nothing_to_ask_for_asks_whether_the_database_is_back(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It said that the database answered again, because no statement had failed."""
+    relay = setting.relay(batch=4, window=4)
+    relay.turn()
+    for number in range(3):
+        setting.add(key=f"k{number}")
+    setting.broker.hold_receipts = True
+    with monkeypatch.context() as patch:
+        patch.setattr(OutboxStore, "_with_gaps", _gone)
+        assert relay.turn() == 0.5
+        patch.setattr("sqlalchemy.Engine.begin", _gone)
+        assert relay.turn() == 1.0
+    assert len(setting.sent()) == 3
+    assert "server closed the connection" in relay.trouble
+    relay.turn()
+    assert relay.trouble == ""
+    assert caplog.messages.count("the database answers again") == 1
 
 
 def test_a_row_that_was_claimed_before_a_trial_failed_is_sent_at_once(

@@ -9,7 +9,7 @@ import threading
 import pytest
 from kodo_consumer.running.multi_run import run_all
 
-from kodoctl.errors import ClusterError, error
+from kodoctl.errors import ClusterError, UsageError, error
 
 
 class Stub:
@@ -67,6 +67,12 @@ def test_a_signal_drains_all_and_tells_what_each_did() -> None:
     assert sorted(log[2:]) == ["a stops", "b stops"]
     assert said == ["lane a", "lane b", "a did", "b did"]
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_without_a_consumer_there_is_nothing_to_run() -> None:
+    """It took one core, and no message, until somebody ended it."""
+    with pytest.raises(UsageError, match=r"K731.*run_all: no consumer is given"):
+        run_all()
 
 
 def test_one_that_cannot_start_stops_those_before_it() -> None:

@@ -179,6 +179,7 @@ def _parent(play: Play) -> None:
 
 def test_pauses_grow_to_half_a_minute() -> None:
     assert [pause_before(number) for number in range(1, 8)] == [1, 2, 4, 8, 16, 30, 30]
+    assert pause_before(1_025) == 30, "after a night"
 
 
 def test_a_restart_drains_every_worker_and_starts_another(play: Play) -> None:

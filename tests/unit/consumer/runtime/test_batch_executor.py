@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kodo_consumer import Dead, Retry
+from kodo_consumer import Dead, Repeat, Retry
 from kodo_consumer.core.values.envelope import State
-from kodo_consumer.core.values.exceptions import HandlerSignal
+from kodo_consumer.core.values.exceptions import HandlerSignal, InvalidPayloadError
 from kodo_consumer.core.values.handler_executor import HandlerExecutor
 from kodo_consumer.core.values.lane_set import Bulkhead, LaneSet
-from kodo_consumer.core.values.outcomes import DONE, DeadLettered, Failed, Outcome, RetryAsked
+from kodo_consumer.core.values.outcomes import DONE, DeadLettered, Failed, Outcome, Repeated, RetryAsked
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.batch_executor import Batching, Gatherer
 from kodo_consumer.runtime.handler_spec import HandlerSpec
@@ -144,6 +144,53 @@ def test_a_raise_fails_all(
     assert {outcome for _, outcome in desk.ended} == {outcome}
     assert logged in caplog.text
     assert ("handler failed with KeyError (" in caplog.text) is bool(logged)
+
+
+@both
+@pytest.mark.parametrize(
+    ("problem", "outcome"),
+    [
+        (Repeat(), Repeated()),
+        (InvalidPayloadError("payload is not JSON"), DeadLettered("payload is not JSON")),
+        (BaseExceptionGroup("tasks", [Repeat()]), Repeated()),
+    ],
+    ids=["repeat", "payload", "task group"],
+)
+def test_a_repeat_or_an_invalid_payload_ends_its_own_message_alone(
+    kind: str, problem: BaseException, outcome: Outcome
+) -> None:
+    handled: list[str] = []
+
+    def handle(messages: list[Message]) -> None:
+        for message in messages:
+            if message.id.split(":")[1] in "14":
+                raise problem
+        handled.extend(message.id for message in messages)
+
+    runner, desk, messages = started(kind, handle, most=6, wait=60.0, count=6)
+    eventually(lambda: len(desk.ended) == 6)
+    runner.stop()
+    ended = dict(desk.ended)
+    assert [ended[one.id] for one in messages] == [DONE, outcome, DONE, DONE, outcome, DONE]
+    assert handled == [messages[place].id for place in (0, 2, 3, 5)]
+
+
+@both
+def test_what_fails_beside_a_repeat_fails_its_part_of_the_batch_alone(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handle(messages: list[Message]) -> None:
+        if len(messages) == 4:
+            raise Repeat
+        if messages[0].id.split(":")[1] == "2":
+            raise KeyError("x")
+
+    runner, desk, messages = started(kind, handle, most=4, wait=60.0, count=4)
+    eventually(lambda: len(desk.ended) == 4)
+    runner.stop()
+    ended = dict(desk.ended)
+    assert [ended[one.id] for one in messages] == [DONE, DONE, Failed("KeyError"), Failed("KeyError")]
+    assert "and 1 other message of its batch)" in caplog.text
 
 
 def test_a_batch_that_hangs_loses_its_slot_and_what_was_gathered_meanwhile_goes_on() -> None:

@@ -96,3 +96,19 @@ def test_loggers_of_others_stay_disabled() -> None:
     _configure()
     enable_loggers()
     assert other.disabled
+
+
+def test_loggers_that_other_threads_make_meanwhile_do_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Name(str):
+        """A name during whose look another thread makes a logger."""
+
+        __slots__ = ()
+
+        def partition(self, sep: str) -> tuple[str, str, str]:
+            made[f"kodo.late{len(made)}"] = logging.getLogger("kodo")
+            return str(self).partition(sep)
+
+    made: dict[str, Any] = {Name("kodo.early"): logging.getLogger("kodo")}
+    monkeypatch.setattr(logging.Logger.manager, "loggerDict", made)
+    enable_loggers()
+    assert any(name.startswith("kodo.late") for name in made)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import kodo_consumer
 import pytest
-from kodo_consumer.runtime.handler_import import load_handler
+from kodo_consumer.runtime.handler_import import import_failure, load_handler
 
 from kodoctl.errors import KodoctlError, UsageError
 
@@ -103,6 +105,39 @@ def test_what_is_near_to_a_wrong_name_is_said(handler: str, expected: str) -> No
     Path("package_app", "__init__.py").touch()
     app = "from json import loads\nnumber = 3\ndef bill(message): ...\nconsumer = type('Consumer', (), {})()\ndef ship(message): ...\ndef _own(): ...\n"
     assert expected in told(handler, near_app=app)
+
+
+def test_a_built_in_module_is_told_by_its_name() -> None:
+    assert told("time:handle").startswith("time:handle: time has no handle")
+
+
+def test_what_a_modules_own_lookup_of_names_raises_is_told_by_its_lines() -> None:
+    text = told("lazy_app:bill", lazy_app="def __getattr__(name):\n    raise RuntimeError(f'no {name}')\n")
+    assert text == "lazy_app:bill: RuntimeError in lazy_app.py:2: no bill"
+
+
+def test_a_folder_that_may_not_be_read_hides_no_wrong_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("closed").mkdir()
+    stat = os.stat
+
+    def refuse(path: Any, *arguments: Any, **options: Any) -> os.stat_result:
+        if "closed/" in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    assert "there is no module wholly_different" in told("wholly_different:bill")
+
+
+def test_a_working_folder_that_was_deleted_is_told_and_hides_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("gone").mkdir()
+    monkeypatch.chdir("gone")
+    Path("../gone").rmdir()
+    with pytest.raises(UsageError, match="K031"):
+        load_handler("gone_app:bill")
+    with pytest.raises(ValueError, match="invalid literal") as raised:
+        int("seven")
+    assert re.match(r"ValueError in \S+test_handler_import\.py:\d+: invalid", import_failure(raised.value))
 
 
 def test_a_module_without_functions_has_none_to_list() -> None:

@@ -27,6 +27,12 @@ def test_an_annotation_that_cannot_be_read_hides_no_other_finding() -> None:
     assert "name 'local' is not defined; define in the module" in found[0].detail
 
 
+@pytest.mark.parametrize("wait", [-1.0, float("nan")])
+def test_a_batch_that_would_wait_for_ever_is_refused(wait: float) -> None:
+    with pytest.raises(UsageError, match="K754"):
+        HandlerSpec(lambda messages: None, batching=Batching(10, wait)).check()
+
+
 def test_a_model_that_cannot_be_read_is_one_finding() -> None:
     def handle(message: Message[Missing]) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 

@@ -8,7 +8,7 @@ from kodo_consumer.adapters.stores.memory_store import MemoryStore, Shelf
 from kodo_consumer.core.values.exceptions import Repeat
 from kodo_consumer.core.values.outcomes import DONE
 from kodo_consumer.core.values.poison import CrashMark
-from kodo_consumer.core.values.store import KEEP_S, Exchange
+from kodo_consumer.core.values.store import KEEP_S, MOST_PRUNED, Exchange, StoreAnswer
 from kodo_consumer.message import Message
 from kodo_consumer.testing import ManualClock, MemoryBroker
 
@@ -153,6 +153,42 @@ def test_a_suspect_runs_alone_and_goes_on_as_if_nothing_had_been() -> None:
     assert shelf.marks == {}
 
 
+def test_a_suspect_stays_alone_however_long_its_handler_runs() -> None:
+    """Others started beside it after 30 s, and its crash then counted as one while alone."""
+    shelf = Shelf()
+    shelf.marks["m0"] = CrashMark("gone")
+    bench = Bench(Log(), shelf=shelf, of=policy(concurrency=4, handler_timeout=300_000)).open()
+    bench.runner.inner.stop()  # handlers are started and ended by hand
+    bench.send("m0")
+    bench.run()
+    (suspect,) = bench.guard.next_batch([], 4)
+    bench.send("m1", "m2", "m3", "m4")
+    bench.later(120)
+    assert bench.guard.next_batch([], 4) == []
+    bench.guard.next_batch([(suspect, DONE)], 0)
+    bench.run()
+    assert len(bench.guard.next_batch([], 4)) == 4
+
+
+def test_a_suspect_that_is_given_up_before_it_starts_is_not_waited_for() -> None:
+    handler, shelf = Log(), Shelf()
+    shelf.marks["m0"] = CrashMark("gone")
+    bench = Bench(handler, shelf=shelf).open()
+    exchange = bench.store.exchange
+
+    def slow(told: Exchange) -> StoreAnswer:
+        if told.starting:
+            bench.clock.advance(31)
+            bench.worker.tick()
+        return exchange(told)
+
+    bench.store.exchange = slow  # type: ignore[method-assign]
+    bench.send("m0")
+    bench.run()
+    assert handler.seen == []
+    assert bench.guard._suspects.room(0, bench.clock.now() + 31) == 4
+
+
 def test_poison_dies_after_three_crashes_alone_and_its_neighbours_do_not() -> None:
     clock = ManualClock()
     broker, shelf = MemoryBroker(clock), Shelf()
@@ -273,6 +309,19 @@ def test_more_is_remembered_than_all_workers_can_hold() -> None:
     assert len(shelf.done) == 11_500
     bench.guard.session.maintain(prune=True)
     assert len(shelf.done) == 11_500
+
+
+def test_many_old_ids_are_deleted_in_several_calls_so_that_signs_of_life_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call deleted all: above 200,000 ids it took longer than other workers wait for a sign of life."""
+    bench = Bench(Log(), of=policy(lookahead_messages=500)).open()
+    bench.send("m1")
+    bench.run()
+    deleted = [MOST_PRUNED, MOST_PRUNED + 1, 7]
+    monkeypatch.setattr(bench.store, "prune", lambda _keep, _seconds: deleted.pop(0))
+    bench.guard.session.maintain(prune=True)
+    for _ in range(4):
+        bench.guard.session.maintain()
+    assert deleted == []
 
 
 def test_what_was_done_within_the_hour_is_remembered_and_a_copy_of_it_is_none_to_handle() -> None:

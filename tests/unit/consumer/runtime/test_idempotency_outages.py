@@ -52,6 +52,17 @@ def test_what_ends_as_the_store_goes_down_is_acknowledged_late_and_remembered_wh
     assert list(shelf.done) == ["m1"]
 
 
+def test_a_store_that_is_back_as_the_worker_ends_remembers_what_is_done() -> None:
+    shelf = Shelf()
+    bench = Bench(Log(), shelf=shelf).open()
+    bench.runner.inner._handler = lambda _: setattr(bench.store, "down", True)
+    bench.send("m1")
+    bench.run()
+    bench.store.down = False
+    bench.runner.guard.leave()
+    assert list(shelf.done) == ["m1"]
+
+
 def test_going_on_handlers_run_unmarked_and_it_is_said(caplog: pytest.LogCaptureFixture) -> None:
     handler, shelf = Log(), Shelf()
     bench = Bench(handler, shelf=shelf, go_on=True)

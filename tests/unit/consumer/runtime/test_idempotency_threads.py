@@ -10,6 +10,7 @@ import pytest
 from kodo_consumer.adapters.stores.memory_store import MemoryStore, Shelf
 from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.envelope import Outgoing
+from kodo_consumer.core.values.store import Exchange, StoreAnswer, StoreDownError
 from kodo_consumer.runtime.idempotency_guard import IdempotencyGuard
 from kodo_consumer.runtime.idempotent_executor import IdempotentExecutor
 from kodo_consumer.runtime.thread_executor import ThreadExecutor
@@ -85,3 +86,46 @@ def test_a_store_that_hangs_is_cut_off(monkeypatch: pytest.MonkeyPatch, caplog: 
         assert cut.wait(10)
     runner.stop()
     assert "the store does not answer" in caplog.text
+
+
+class _FrozenStore(FragileStore):
+    """A store whose calls hang once it is frozen, until they are interrupted as often as `cuts` says."""
+
+    def __init__(self, cuts: int) -> None:
+        super().__init__("a")
+        self.frozen = False
+        self._cuts = threading.Semaphore(0)
+        self._needed = cuts
+
+    def exchange(self, told: Exchange) -> StoreAnswer:
+        if self.frozen:
+            for _ in range(self._needed):
+                assert self._cuts.acquire(timeout=10)
+            raise StoreDownError("interrupted")
+        return super().exchange(told)
+
+    def interrupt(self) -> None:
+        self._cuts.release()
+
+
+@pytest.mark.parametrize("cuts", [1, 2])
+def test_a_store_that_does_not_answer_keeps_no_worker_from_ending(
+    cuts: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Calls that hang were not ended any more once the worker stopped, and only once before."""
+    monkeypatch.setattr("kodo_consumer.runtime.idempotent_executor._HANGS", 0.05)
+    monkeypatch.setattr("kodo_consumer.runtime.idempotent_executor._BEAT", 0.02)
+    store, of = _FrozenStore(cuts), policy()
+    guard = IdempotencyGuard(store, of, SystemClock(), go_on=False)
+    runner = IdempotentExecutor(ThreadExecutor(print, 1), guard, store)
+    worker = Worker(of, MemoryBroker(SystemClock()), runner, SystemClock(), Random(1))
+    runner.start(worker)
+    store.frozen = True
+    guard.session.unsaved.add(done=["m1"])
+    stopping = threading.Thread(target=runner.stop, daemon=True)
+    stopping.start()
+    stopping.join(8)
+    assert not stopping.is_alive()
+    assert "the store did not take the last messages" in caplog.text or guard.session.down
+    runner.stop()
+    assert worker.problem is None

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import sqlite3
+import sys
 from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -116,6 +120,82 @@ def test_async_handlers_retries_and_dead_letters_are_killed_too(consumer: Consum
         assert 3 <= kill.runs[b"x"] <= 6, kill
         seen.append(kill.step)
     assert any("in fail" in step for step in seen)
+
+
+def test_nothing_of_a_killed_handler_goes_on_in_except_and_finally(consumer: Consumer) -> None:
+    done: list[str] = []
+
+    def work() -> None:
+        try:
+            done.append("work")
+            done.append("more work")
+        finally:
+            note("cleared up")
+
+    def note(what: str) -> None:
+        done.append(what)
+
+    @consumer.handler
+    async def handle(message: Message) -> None:
+        try:
+            try:
+                work()
+            except BaseException:
+                note("failed")
+                raise
+        finally:
+            done.append("ended")
+
+    whole = ["work", "more work", "cleared up", "ended"]
+    killed = 0
+    for kill in kills(consumer, b"x"):
+        first = done[: len(done) - len(whole)]
+        assert done == first + whole, kill
+        assert first == whole[: len(first)], kill
+        killed += kill.step.startswith("at test_kills.py:")
+        done.clear()
+    assert killed >= 8
+    assert sys.getprofile() is None
+
+
+class Billing:
+    def __call__(self, message: Message) -> None:
+        assert message.attempt
+
+
+def bill(message: Message, at: int) -> None:
+    assert message.attempt < at
+
+
+@pytest.mark.parametrize(
+    "handler", [Billing(), Billing().__call__, partial(bill, at=9)], ids=["object", "method", "partial"]
+)
+def test_every_kind_of_handler_is_killed_at_its_lines(consumer: Consumer, handler: Callable[[Message], None]) -> None:
+    consumer.handler(handler)
+    assert any(kill.step.startswith("at test_kills.py:") for kill in kills(consumer, b"x"))
+
+
+@pytest.mark.filterwarnings("error")
+def test_lifespans_end_with_their_process(consumer: Consumer, caplog: pytest.LogCaptureFixture) -> None:
+    opened: list[str] = []
+    ended: list[str] = []
+
+    @consumer.lifespan
+    async def connection() -> AsyncIterator[None]:
+        opened.append("")
+        yield
+        ended.append("")
+
+    @consumer.handler
+    async def handle(message: Message) -> None:
+        assert message.attempt
+
+    for kill in kills(consumer, b"x"):
+        assert (len(opened), len(ended)) == (2 if kill.step else 1, 1), kill
+        opened.clear()
+        ended.clear()
+        gc.collect()
+    assert not caplog.records
 
 
 def test_batches_are_killed_as_a_whole(consumer: Consumer) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from kodo_consumer.adapters.stores.memory_store import MemoryStore, Shelf
 from kodo_consumer.adapters.stores.mmap_marks import open_file_store
+from kodo_consumer.core.state.in_flight import Stage
 from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.envelope import Level, Outgoing, State
 from kodo_consumer.core.values.lease_protocol import LeaseGrant, LeaseRequest
@@ -151,6 +152,35 @@ def test_while_the_store_is_down_each_takes_its_part_and_that_is_told_once(caplo
     said = [record.getMessage() for record in caplog.records]
     assert sum("each worker takes limit ÷ live workers" in text for text in said) == 2
     assert sum("the store is back" in text for text in said) == 2
+
+
+def test_a_released_message_keeps_no_token_for_later() -> None:
+    shop = _shop(Rate(None, Pace(1, 60_000, 1), shared=True), states=())
+    shop.send(3)
+    shop.later(1)
+    assert shop.handled.total() == 1
+    clients = [lessee._leases for lessee in shop.lessees]
+    (holder,) = [number for number, client in enumerate(clients) if any(one.lease_size for one in client.active)]
+    shop.workers[holder].on_disconnect(lane_of(shop.policy, Level.L1, State.READY))
+    for _ in range(15):
+        shop.clock.advance(0.1)
+        shop.lessees[holder].step()
+    assert not clients[holder].active
+    assert not shop.workers[holder].engine.scheduler.shut
+
+
+def test_a_waiter_that_went_another_way_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = _shop(Rate(None, Pace(1, 60_000, 1), shared=True), states=())
+    shop.send(4)
+    shop.later(1)
+    scheduler = next(one.engine.scheduler for one in shop.workers if one.engine.scheduler.shut)
+    (limiter,) = scheduler.shut
+    gone = limiter.waiters[0]
+    gone.stage = Stage.QUEUED
+    monkeypatch.setattr(type(limiter), "room", lambda *_: 9)
+    scheduler.let_through(limiter, shop.clock.now())
+    assert not limiter.waiters
+    assert gone.stage is Stage.QUEUED
 
 
 def test_what_is_left_is_given_back_at_the_end() -> None:

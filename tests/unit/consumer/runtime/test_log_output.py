@@ -126,11 +126,13 @@ def test_fields_of_a_program_neither_change_nor_break_an_entry(monkeypatch: pyte
         set_up_logging(LogLevel.INFO, LogFormat.JSON, worker=2)
         log.info("paid", extra=odd)
         log.info("plain", extra={"amount": 1.5, "path": Path("a")})
-    first, second = map(json.loads, stream.getvalue().splitlines())
+        log.info({(1, 2): 3})
+    first, second, third = map(json.loads, stream.getvalue().splitlines())
     assert (first["level"], first["logger"], first["message"], first["worker"]) == ("INFO", "kodo.consumer", "paid", 2)
     assert (first["level_"], first["time_"], first["worker_"], first["ratio"]) == ("user", "noon", 7, "nan")
     assert first["at"] == "{(1, 2): 3}"
     assert (second["amount"], second["path"]) == (1.5, "a")
+    assert third["(1, 2)"] == 3
 
 
 def test_text_of_others_moves_no_cursor(monkeypatch: pytest.MonkeyPatch) -> None:

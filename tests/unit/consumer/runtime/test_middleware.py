@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from kodo_consumer.runtime.middleware import Hooks
 from kodo_consumer.testing import Harness
 
 from kodoctl.errors import KodoctlError, UsageError
+from kodoctl.protocol.sequence_numbers import NOBODY
 from tests.unit.consumer.topologies import write
 
 SMALL = "  J: {subscriptions: {s: {in_place: [], retrying: {attempts: 3}}}}\n"
@@ -136,6 +138,23 @@ def test_a_hook_that_fails_loses_nothing(consumer: Consumer, later: bool, caplog
     assert harness.counts.done == 3
     assert "fail failed; the message goes its way" in caplog.text
 
+    @dataclass
+    class Audit:
+        """A hook that has no hash, as data classes have none."""
+
+        url: str
+
+        def __call__(self, *_: Any) -> None:
+            raise RuntimeError(self.url)
+
+    consumer.middleware("receive")(Audit("first"))
+    consumer.middleware("receive")(Audit("first"))
+    harness = Harness(consumer)
+    harness.send(b"x")
+    harness.run()
+    assert harness.counts.done == 1
+    assert caplog.text.count("middleware Audit failed") == 2
+
     def around(message: Message, handle: Any) -> Any:
         raise RuntimeError("hook")
 
@@ -157,6 +176,7 @@ def test_every_message_is_shown_as_it_comes_also_one_that_nobody_handles(consume
     harness = Harness(consumer)
     harness.inject(b"1", properties={"a": "b", "kodo-for": "other"})
     harness.inject(b"2", properties={"kodo-hop": "junk"})
+    harness.inject(b"", properties={"kodo-for": NOBODY})
     harness.run()
     assert seen == [("1", {"a": "b"}, 1), ("2", {}, 1)]
     assert harness.counts.started == 1
@@ -240,6 +260,24 @@ def test_a_coroutine_that_a_hook_forgets_to_await_is_not_done(consumer: Consumer
     harness.send(b"x")
     harness.run()
     assert seen == []
+    assert harness.counts.failed["NotHandledError"] == 1
+
+
+def test_a_handler_that_goes_on_in_a_task_of_a_hook_is_not_done(consumer: Consumer) -> None:
+    @consumer.handler
+    async def handle(message: Message) -> None:
+        await asyncio.sleep(0.05)
+
+    tasks = []
+
+    async def begins(message: Message, handle: Any) -> None:
+        tasks.append(asyncio.ensure_future(handle(message)))
+        await asyncio.sleep(0)
+
+    consumer.middleware(begins)
+    harness = Harness(consumer)
+    harness.send(b"x")
+    harness.run()
     assert harness.counts.failed["NotHandledError"] == 1
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from kodo_consumer.core.upkeep.tenant_backlog import NO_TENANT
-from kodo_consumer.core.values.broker import LaneStats, UnackedLimits
+from kodo_consumer.core.values.broker import LaneReader, LaneRequest, LaneStats, UnackedLimits
 from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.envelope import Level, Outgoing, State
 from kodo_consumer.core.values.limit_policy import Concurrency
@@ -17,7 +18,7 @@ from kodo_consumer.runtime.start_checks import missing_resources
 from kodo_consumer.runtime.supervisor import summary
 from kodo_consumer.runtime.threads import EndedError
 
-from kodoctl.errors import ClusterError, KodoctlError
+from kodoctl.errors import ClusterError, KodoctlError, error
 from kodoctl.protocol.overrides import Override, OverrideKind, overrides_text
 from kodoctl.protocol.properties import STEER_PROPERTY
 from kodoctl.topology.model.policies import DelayedDelivery
@@ -251,6 +252,71 @@ def test_a_lane_that_cannot_be_opened_closes_what_was(place: Place) -> None:
     with pytest.raises(ClusterError):
         place.service.start()
     assert all(not sub.lanes for found in place.broker._topics.values() for sub in found.subscriptions.values())
+
+
+@pytest.mark.parametrize("refused", ["publisher", "open"])
+def test_a_worker_that_cannot_connect_raises_the_reason_also_while_lanes_are_paused(
+    refused: str, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No broker answered, so waiting lanes were paused, and an AssertionError or IndexError hid the reason."""
+    place.cluster.live = None
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise ClusterError(error("K514", "no broker answers"))
+
+    monkeypatch.setattr(place.broker, refused, refuse)
+    with pytest.raises(ClusterError, match="no broker answers"):
+        place.service.start()
+    assert place.worker.problem is None
+
+
+def test_events_before_all_lanes_are_open_wait_for_them(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An inbox calls `start_until` when it opens a lane; the effects of the paused lanes broke the worker."""
+    place.cluster.live = None
+    open_lane = place.broker.open
+
+    def open_claimed(request: LaneRequest, sink: Any) -> LaneReader:
+        sink.start_until(float("inf"))
+        return open_lane(request, sink)
+
+    monkeypatch.setattr(place.broker, "open", open_claimed)
+    place.service.start()
+    waiting = topic(Level.L1, State.RETRYING)
+    eventually(lambda: not place.broker._topics[waiting].subscriptions["s"].lanes)
+    place.service.stop()
+    assert place.worker.problem is None
+
+
+def test_a_lane_that_does_not_close_keeps_no_other_open(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.service.start()
+    lane = place.worker.reader(0)
+
+    def fail() -> None:
+        raise RuntimeError("no answer")
+
+    monkeypatch.setattr(lane, "close", fail)
+    place.service.stop()
+    lanes = [
+        one for found in place.broker._topics.values() for sub in found.subscriptions.values() for one in sub.lanes
+    ]
+    assert lanes == [lane]
+    assert "no answer" in caplog.text
+
+
+def test_an_action_that_fails_at_the_end_keeps_no_lane_open(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.service.start()
+    worker = place.worker
+
+    def fail(_: Any) -> None:
+        raise RuntimeError("cannot be carried out")
+
+    monkeypatch.setattr(worker._runner, "stop", lambda: worker.engine.context.effects.alarm("kind", "late"))
+    monkeypatch.setattr(worker._connections, "carry_out", fail)
+    with pytest.raises(RuntimeError, match="cannot be carried out"):
+        place.service.stop()
+    assert not any(sub.lanes for found in place.broker._topics.values() for sub in found.subscriptions.values())
 
 
 def test_the_watchdog_logs_a_contradiction(place: Place, caplog: pytest.LogCaptureFixture) -> None:

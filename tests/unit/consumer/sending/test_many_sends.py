@@ -13,6 +13,7 @@ from kodo_consumer.core.checks.message_validation import MessageValidator
 from kodo_consumer.core.values.broker import TOO_BIG, Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.sending import many_sends
 from kodo_consumer.testing import MemoryBroker
+from pydantic import BaseModel
 
 from kodoctl.errors import ClusterError, UsageError
 from tests.services.polling import eventually
@@ -33,6 +34,10 @@ def producer(broker: MemoryBroker) -> Producer:
 
 
 U = {"uid": "u"}
+
+
+class Order(BaseModel):
+    amount: int
 
 
 def test_identities_come_in_order_and_a_draft_has_its_own_options_first(
@@ -141,6 +146,9 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_sent(producer: Produ
         producer.send_many([b"x"], id="one", properties=U)
     for wrong, kind in (
         (b"xy", "bytes"),
+        (bytearray(b"xy"), "bytes"),
+        (memoryview(b"xy"), "bytes"),
+        (Order(amount=60), "of type Order"),
         ("xy", "of type str"),
         ({"a": 1}, "a mapping"),
         (5, "a number"),

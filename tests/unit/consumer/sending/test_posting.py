@@ -217,3 +217,37 @@ def test_a_message_is_sent_straight_to_the_level_that_routes_choose(broker: Memo
     sent = {topic: [m.message.payload for m in broker.messages(topic) if m.message.payload] for topic in (TOPIC, other)}
     assert sent == {TOPIC: [b"2", b"44"], other: [b"1", b"1", b"3"]}
     assert opened == [Level.L2]
+
+
+def test_a_flush_waits_for_the_callback_of_the_last_receipt(producer: Producer) -> None:
+    """Else it could miss a failure that is just being reported."""
+    begun, release, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def on_receipt(_receipt: Receipt) -> None:
+        begun.set()
+        release.wait(10)
+        ended.set()
+
+    producer.post(b"1", on_receipt)
+    assert begun.wait(10)
+    timer = threading.Timer(0.1, release.set)
+    timer.start()
+    producer.flush()
+    assert ended.is_set()
+    timer.join()
+
+
+def test_a_callback_that_gives_a_message_up_is_still_one(producer: Producer, broker: MemoryBroker) -> None:
+    found: list[bool] = []
+
+    def on_receipt(_receipt: Receipt) -> None:
+        producer._sender.give_up(2)
+        found.append(producer._sender._out.is_calling)
+
+    broker.hold_receipts = True
+    producer.post(b"1", on_receipt)
+    producer.post(b"2", lambda _receipt: None)
+    broker.hold_receipts = False
+    producer.flush()
+    assert found == [True]
+    assert not producer._sender._out._calling

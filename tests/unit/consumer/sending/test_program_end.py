@@ -81,6 +81,17 @@ def test_who_closed_or_was_told_hears_nothing(broker: MemoryBroker, caplog: pyte
     assert _told(caplog) == []
 
 
+def test_what_close_has_reported_is_not_told_again(broker: MemoryBroker, caplog: pytest.LogCaptureFixture) -> None:
+    broker.hold_receipts = True
+    producer = Producer(TOPIC, broker)
+    producer.post(b"1")
+    with pytest.raises(ClusterError, match=r"K715.*1 message for"):
+        producer.close(timeout=0.05)
+    assert program_end._unfinished == {}
+    program_end._end()
+    assert not [text for text in _told(caplog) if "without `close`" in text]
+
+
 def test_one_that_fails_leaves_the_others_their_turn(caplog: pytest.LogCaptureFixture) -> None:
     class One:
         def __init__(self, problem: Exception | None) -> None:

@@ -9,9 +9,11 @@ import pytest
 from kodo_consumer.core.checks.message_validation import MessageValidator
 from kodo_consumer.core.values.broker import Receipt
 from kodo_consumer.core.values.clock import SystemClock
+from kodo_consumer.core.values.send_target import SendTarget
 from kodo_consumer.outbox.outbox_row import Row
 from kodo_consumer.outbox.producers import Senders
 from kodo_consumer.outbox.target_topics import OutboxTopics
+from kodo_consumer.policy_builder import send_target_of
 from kodo_consumer.producer import Producer
 from kodo_consumer.runtime.topology_reload import contents
 from kodo_consumer.sending.environment import Environment
@@ -136,6 +138,16 @@ def test_a_producer_without_a_file_has_nothing_to_read_again(broker: MemoryBroke
         producer.follow_routes(None)
 
 
+def test_a_message_that_comes_after_the_close_opens_no_level(tmp_path: Path, broker: MemoryBroker) -> None:
+    producer = _load(_write(tmp_path, TO_L2))
+    producer.close()
+    routes, message = producer._routes, MessageValidator().accept(b"1", lambda: 0, properties={"uid": "vip"})
+    assert routes is not None
+    with pytest.raises(UsageError, match="closed meanwhile"):
+        routes.choose(message)
+    assert routes.open_senders == []
+
+
 def test_the_relay_follows_routes_with_the_producers_that_are_open(tmp_path: Path, broker: MemoryBroker) -> None:
     file = _write(tmp_path)
     surroundings = Environment.of(environ={})
@@ -173,3 +185,17 @@ def test_what_needs_a_restart_is_named_in_words_of_the_file(tmp_path: Path) -> N
     assert sorted(old) == ["orders", "orders-L2"]
     assert restart_reasons(old, old) == []
     assert set(restart_reasons(old, new)) == {"topics or levels", "subscription types"}
+
+
+def test_a_limit_of_another_ground_topic_needs_no_restart(tmp_path: Path) -> None:
+    limit = "\n    policies: {{max_message_size: {size}}}"
+
+    def targets(own: str, other: str) -> dict[str, SendTarget]:
+        sizes = f"  orders:\n    levels: double{limit.format(size=own)}\n  refunds:{limit.format(size=other)}\n"
+        found = Environment.of(environ={}).topology(Path(write(tmp_path, sizes)))
+        return {level: send_target_of(found, "orders", level) for level in ("L1", "L2")}
+
+    old = targets("1MiB", "1MiB")
+    assert old["L1"].largest == {TOPIC: 1 << 20, f"{TOPIC}-L2": 1 << 20}
+    assert restart_reasons(old, targets("1MiB", "2MiB")) == []
+    assert restart_reasons(old, targets("2MiB", "1MiB")) == ["max_message_size"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -56,6 +57,19 @@ def test_hooks_change_a_message_in_their_order(producer: Producer, broker: Memor
     assert {one.properties["by"] for one in stored} == {"shop"}
     assert stored[0].properties["a"] == "b"
     assert {one.message.key for one in stored} == {"k"}
+
+
+def test_what_a_hook_sees_of_a_message_never_has_the_platforms_properties(broker: MemoryBroker) -> None:
+    seen: list[dict[str, str]] = []
+    with Producer(TOPIC, broker) as producer:
+
+        @producer.interceptor("publish")
+        def watch(message: CheckedMessage) -> Callable[..., None]:
+            return lambda *_: seen.append(dict(message.properties))
+
+        producer.send(b"x", properties={"a": "b"})
+    assert seen == [{"a": "b"}]
+    assert {"kodo-id", "kodo-seq", "a"} <= broker.messages(TOPIC)[0].properties.keys()
 
 
 def test_a_veto_sends_nothing_and_says_why(producer: Producer, broker: MemoryBroker) -> None:
@@ -207,6 +221,18 @@ def test_hooks_that_nobody_awaits_are_logged(producer: Producer, caplog: pytest.
         assert f"{name} is async, and receipts come on a thread: it would never run" in caplog.text
 
 
+def test_a_hook_that_exits_keeps_no_receipt_from_its_caller(
+    producer: Producer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kodo_consumer.producer.RECEIPT_TIMEOUT", 5.0)
+    heard: list[str] = []
+    producer.interceptor("publish")(lambda message: lambda outcome: sys.exit(1))
+    producer.interceptor("sent")(lambda message: sys.exit(2))
+    producer.interceptor("sent")(lambda message: heard.append(message.id))
+    assert heard == [producer.send(b"x")]
+    assert len(caplog.records) == 2
+
+
 def test_a_veto_before_publishing_is_one(producer: Producer, broker: MemoryBroker) -> None:
     @producer.interceptor("publish")
     def forbid(message: CheckedMessage) -> None:
@@ -277,6 +303,8 @@ def test_hooks_of_an_outbox_change_the_row_before_it_is_written() -> None:
         outbox.add(session, topic="orders", payload=b"x")
     with pytest.raises(UsageError, match=r"K735.*'sent': there is send, publish"):
         outbox.interceptor("sent")(print)  # type: ignore[call-overload]
+    with pytest.raises(UsageError, match=r"K735.*_later is async: only send_async awaits it"):
+        outbox.interceptor("send")(_later)
 
 
 def test_a_hook_of_an_outbox_before_a_row_is_written_adds_properties_and_hears_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -10,6 +11,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kodo_consumer.message import json_value
 from kodo_consumer.source.column_values import read_array, reader_of
 
 UTC = dt.UTC
@@ -44,6 +46,28 @@ def test_values(kind: int, text: str, for_json: Any, for_avro: Any) -> None:
 
 def test_a_numeric_that_the_schema_calls_a_number_is_one() -> None:
     assert reader_of(1700, is_avro=False, is_number=True)("1.50") == Decimal("1.50")
+
+
+@pytest.mark.parametrize("kind", [114, 3802])
+def test_numbers_within_json_that_a_double_does_not_hold_keep_their_digits_as_texts(kind: int) -> None:
+    read = reader_of(kind, is_avro=False)
+    assert read('{"a": 12345678901234567.89, "b": [1.50, -0.0, 1e5]}') == {
+        "a": "12345678901234567.89",
+        "b": [1.5, -0.0, 100_000.0],
+    }
+    digits = "9" * 5_000
+    assert read(f"[{digits}, 1e400, -1e400, 1e-400, 1e-9999999999999999999]") == [
+        digits, "1e400", "-1e400", "1e-400", "1e-9999999999999999999",
+    ]  # fmt: skip
+    assert read("[9223372036854775807]") == [2**63 - 1], "it is exact, and so are its digits in the payload"
+
+
+@pytest.mark.parametrize("levels", [200, 100_000])
+def test_json_that_is_nested_too_deeply_for_a_payload_stays_a_text(levels: int) -> None:
+    read, deep = reader_of(3802, is_avro=False), "[" * levels + "]" * levels
+    assert read(deep) == deep
+    assert json_value(json.dumps({"a": read("[" * 199 + "]" * 199)}).encode())
+    assert reader_of(3807, is_avro=False)(f'{{"{deep}"}}') == [deep]
 
 
 @given(st.lists(st.one_of(st.none(), st.text())))

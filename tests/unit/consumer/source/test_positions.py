@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kodo_consumer.source.positions import Position, lsn_text, read_lsn, read_position, snapshot_slot
@@ -29,7 +30,13 @@ def test_the_next_commit_has_higher_numbers_whatever_the_size_of_this_one(lsn: i
 
 @given(LSN)
 def test_positions_are_written_as_postgresql_does(lsn: int) -> None:
-    assert read_lsn(lsn_text(lsn)) == lsn
+    assert read_lsn(lsn_text(lsn)) == read_lsn(lsn_text(lsn).lower()) == lsn
+
+
+@pytest.mark.parametrize("text", ["", "0", "0/1/2", "0x1/0x2", "-1/0", " 1/2", "1_0/2", "123456789/0", "0/16B3748\n"])
+def test_a_text_that_is_no_position_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no position"):
+        read_lsn(text)
 
 
 def test_names() -> None:

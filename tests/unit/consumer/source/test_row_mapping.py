@@ -104,9 +104,15 @@ def test_columns_that_are_not_there() -> None:
         mapping(key=())
 
 
-def outbox(total: bytes | None, **columns: str) -> list[MappedMessage]:
+def test_a_column_of_the_primary_key_that_the_log_does_not_have_makes_no_key_shorter() -> None:
+    with pytest.raises(UsageError, match=r"K791.*its primary key has order_id, which the log of this change does not"):
+        mapping(key=("region", "order_id"))
+    assert outbox(None, primary_key=("order_id",)), "rows of an outbox have the key that the outbox names"
+
+
+def outbox(total: bytes | None, primary_key: tuple[str, ...] = ("id",), **columns: str) -> list[MappedMessage]:
     spec = SourceTable.model_validate({"outbox": {"topic": "region", "payload": "body", **columns}})
-    one = RowMapping(TableMapping("public.orders", spec), RELATION, ["id"], None, lambda *_: [])
+    one = RowMapping(TableMapping("public.orders", spec), RELATION, primary_key, None, lambda *_: [])
     row = [b"1", total, b"orders", b"\\x00"]
     assert messages(one, None, False, row) == []
     return messages(one, None, False, row, insert=True)
@@ -119,3 +125,10 @@ def test_an_outbox() -> None:
     for wrong in (b"[]", b"{"):
         with pytest.raises(UsageError, match="no JSON object"):
             outbox(wrong, properties="total")
+
+
+@pytest.mark.parametrize("spec", [{}, {"properties": {"bucket": "region"}, "columns": ["id"]}, {"key": ["region"]}])
+def test_a_value_that_is_not_utf_8_is_named(spec: dict[str, Any]) -> None:
+    """A database with the encoding SQL_ASCII stores any bytes, and sends them as they are."""
+    with pytest.raises(UsageError, match=r"K791.*not UTF-8"):
+        messages(mapping(**spec), None, False, [b"1", None, b"caf\xe9", None])

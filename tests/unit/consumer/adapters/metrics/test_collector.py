@@ -73,10 +73,21 @@ def test_every_metric_of_the_list_is_exported_and_no_other_with_just_the_labels_
     assert all(f"`{one.name}`" in page for one in EXPORTED)
 
 
+def test_long_names_that_look_alike_as_labels_have_one_series_with_their_sum() -> None:
+    with watched(policy(fair_by="uid", in_place=())) as place:
+        for number in range(4):
+            place.send(uid=f"{'x' * 120}{number % 2}")
+        eventually(lambda: place.value("kodo_consumer_tenant_handled_total") == 4)
+        found = list(series(place.get("/metrics")[1], "kodo_consumer_tenant_handled_total", {}))
+        assert {labels["tenant"]: value for labels, value in found} == {f"{'x' * 99}…": 4, "other": 0}
+        assert len(found) == 2
+
+
 def test_what_the_broker_says_is_shown_as_long_as_it_can_be_asked() -> None:
     of = policy(levels=(L1,), states=())
     with watched(of) as place:
         assert place.service.stats is not None
+        place.service.stats.end()
         place.service.stats.last[0] = LaneStats(frozenset("ab"), frozenset(), 7, 2, 1, 3.0, 1_000)
         lane = {"level": "L1", "state": "ready"}
         assert place.value("kodo_consumer_backlog_entries", **lane) == 7
@@ -122,6 +133,7 @@ def test_workers_without_a_partition_are_counted_where_each_goes_to_one(
     of = replace(of, subscription_type=kind, lanes=tuple(replace(lane, partitions=2) for lane in of.lanes))
     with watched(of) as place:
         assert place.service.stats is not None
+        place.service.stats.end()
         place.service.stats.last[0] = LaneStats(frozenset(names))
         assert place.value("kodo_consumer_idle_workers") == idle
         assert json.loads(place.get("/readyz")[1])["workers"][0]["idle_workers"] == idle
@@ -138,6 +150,7 @@ def test_a_worker_with_lanes_of_its_own_shows_which_and_who_reads_the_others() -
         assert place.value("kodo_consumer_lane_ready", state="pending") is None
         for _ in range(6):
             stats.read_due_lanes()
+        stats.end()  # the worker's own polls change nothing any more
         stats.last[0] = LaneStats(frozenset({"w0"}), backlog=3)
         stats.last[1] = LaneStats(frozenset({"w0"}), backlog=4)
         stats.last[2] = LaneStats(frozenset({"other"}), backlog=50)

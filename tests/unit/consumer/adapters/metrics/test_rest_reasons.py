@@ -14,10 +14,12 @@ import pytest
 from kodo_consumer.adapters.metrics.rest_reasons import ALARM_AFTER, RestKind, rest_reasons_of
 from kodo_consumer.adapters.metrics.worker_view import WorkerView
 from kodo_consumer.core.engine.handler_runs import DeferralLimits
+from kodo_consumer.core.scheduling.circuit_breaker import BreakerState
 from kodo_consumer.core.state.confirmations import Confirmations
 from kodo_consumer.core.state.failover_partitions import RESTS_AT_MOST, ActivePartitions
 from kodo_consumer.core.values.broker import LaneStats
-from kodo_consumer.core.values.envelope import Delivery
+from kodo_consumer.core.values.envelope import Delivery, State
+from kodo_consumer.core.values.lane_set import Bulkhead, LaneSet
 from kodo_consumer.core.values.limit_policy import Pace, Quota, Rate
 from kodo_consumer.core.values.outcomes import DONE, DependencyUnavailable
 from kodo_consumer.core.values.policy import Policy
@@ -310,6 +312,17 @@ def test_a_hook_that_hangs_is_named_before_and_after_it_stops_the_receiving(capl
     assert problem.endswith("the broker confirms no acknowledgements")
 
 
+def test_a_lane_that_others_read_is_theirs_also_after_its_weight_has_changed() -> None:
+    theirs = replace(policy((L1,), ()).lanes[0], index=1, state=State.RETRYING)
+    at = Standing(unread=(theirs,))
+    assert at.service.still is not None
+    at.service.still.lanes.add(1)
+    assert at.sight.standing_still == [theirs]
+    assert at.reasons() == set()
+    at.worker.apply_policy(replace(at.policy, unread=(replace(theirs, weight=2),)))
+    assert at.reasons() == set()
+
+
 def test_a_store_that_is_full_is_named_with_its_error() -> None:
     at = _store()
     assert at.sight.not_ready() == [
@@ -328,6 +341,52 @@ def test_slots_that_are_taken_are_no_rest_while_handlers_start() -> None:
     assert at.reasons() == {RestKind.SLOT}
     assert max(at.sight.rest_watch.seconds(at.clock.now()).values()) <= 1.0
     assert at.worker.alarms.counts["rests"] == 0
+
+
+def test_all_slots_that_there_may_be_just_now_are_told_when_they_are_taken() -> None:
+    at = Standing(concurrency=32, adaptive=True)
+    at.give(*(delivery(number) for number in range(40)))
+    while at.engine.take() is not None:
+        assert len(at.engine.runs.running) == 8 or not at.reasons()
+    [rest] = rest_reasons_of(at.sight)
+    assert (rest.reason, rest.text) == (RestKind.SLOT, "all 8 slots that may be used just now are taken, of 32")
+
+
+def test_the_few_slots_that_a_breaker_leaves_are_told_when_they_are_taken() -> None:
+    at = Standing(concurrency=32)
+    at.engine.scheduler.throttle.breaker.state = BreakerState.PROBING
+    at.engine.scheduler.throttle.wake(at.clock.now())
+    at.give(*(delivery(number) for number in range(40)))
+    while at.engine.take() is not None:
+        pass
+    [rest] = rest_reasons_of(at.sight)
+    assert rest.text == "all 3 slots that may be used just now are taken, of 32"
+
+
+def test_a_lane_without_a_slot_of_its_bulkhead_is_named_while_others_could_start() -> None:
+    at = Standing(bulkheads=(Bulkhead(LaneSet((State.READY,)), 1),))
+    at.give(delivery(0))
+    assert at.engine.take() is not None
+    assert at.reasons() == set(), "nothing waits"
+    at.give()
+    assert at.engine.take() is None
+    [rest] = rest_reasons_of(at.sight)
+    assert (rest.reason, rest.about) == (RestKind.SLOT, "L1/ready")
+    assert rest.text == "no slot is free for L1/ready, by the bulkheads"
+
+
+def test_each_reason_is_logged_although_another_one_was_logged_just_before(caplog: pytest.LogCaptureFixture) -> None:
+    at = _connection()
+    at.watch(15)
+    at.worker._connections.readers.append(cast("Any", SimpleNamespace(disconnected_topics=["other"])))
+    at.watch(30)
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == [
+        "rests: nothing is started: connection: not connected to t-partition-0",
+        "rests: nothing is started: connection: not connected to other",
+    ]
+    at.watch(70)
+    assert len(caplog.records) == 4, "each again after a minute"
 
 
 @pytest.mark.parametrize(("number", "named"), [("0", ", partition 0"), ("-1", "")])

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 from kodo_consumer.adapters.metrics.stall_detector import Late, StallCause, Stalls
-from kodo_consumer.adapters.metrics.stall_probe import ThreadClock, load
+from kodo_consumer.adapters.metrics.stall_probe import ThreadClock, _Moment, load
 from kodo_consumer.adapters.metrics.worker_view import WorkerView
 from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.message import Message
@@ -168,6 +168,37 @@ def test_a_loop_that_does_not_answer_is_judged_by_its_silence(monkeypatch: pytes
 
 async def _ignore(_message: Message) -> None:
     """A handler that is never called."""
+
+
+def test_a_loop_that_hangs_for_long_is_as_late_as_it_has_hung(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = AsyncExecutor(_ignore, 1)
+    worker = Worker(policy(), MemoryBroker(SystemClock()), runner, SystemClock(), Random(0))
+    runner.start(worker)
+    runner.stop()
+    service = WorkerSupervisor(worker, None, consumer_name="w", drain_timeout=1.0)
+    probe = WorkerView(worker, service, runner.loop, measured=False).pulse
+    now = 0.0
+    monkeypatch.setattr(probe, "_moment", lambda thread: _Moment(now, 0.0, thread, None))
+    probe._ask_loop(now)
+    while now < 30.0:
+        now += 1.5
+        probe._ask_loop(now)
+    assert probe.handlers.worst(now) == 30.0
+    assert sum(probe.handlers.count.values()) == 20
+    probe._answer()
+    for _ in range(2):
+        now += 60.5
+        probe._ask_loop(now)
+    assert probe.handlers.worst(now) == 60.5, "the next question begins anew"
+
+
+def test_a_look_at_the_worst_delay_removes_nothing_that_the_probe_adds() -> None:
+    stalls = Stalls("threads")
+    stalls.add(computing(0.2), 1.0)
+    assert stalls.worst(62.0) == 0.0
+    assert stalls.worst(2.0) == 0.2
+    stalls.add(computing(0.01), 62.0)
+    assert not stalls._late
 
 
 def test_async_handlers_that_never_await_are_told_what_to_do(

@@ -5,20 +5,22 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pulsar
 import pytest
-from kodo_consumer.adapters.pulsar import ack_receipts
+from kodo_consumer.adapters.pulsar import ack_receipts, client_consumer
 from kodo_consumer.adapters.pulsar.ack_receipts import acknowledge_list, check_receipts, with_receipts
 from kodo_consumer.adapters.pulsar.ack_results import AckResults, BindingResults
-from kodo_consumer.adapters.pulsar.client_consumer import NativeConsumer
+from kodo_consumer.adapters.pulsar.client_consumer import ClientConsumer, NativeConsumer, Subscriber
 
 from kodoctl.errors import ClusterError
 from tests.contract.worlds import Sink
 from tests.services.polling import eventually
 from tests.unit.consumer.adapters.pulsar.test_client_consumer import REQUEST, Border, Reader
+from tests.unit.consumer.client_library import Client
 
 IDS = [pulsar._pulsar.MessageId(-1, 3, entry, -1) for entry in range(4)]
 NOT_OPEN = pulsar.Result.ConsumerNotInitialized.value
@@ -123,12 +125,20 @@ def test_tokens_of_either_kind_have_results() -> None:
     assert (number, [one[:2] for one in found]) == (3, [(8, NOT_OPEN), (10, NOT_OPEN)])
 
 
-def test_with_an_earlier_border_the_binding_acknowledges() -> None:
-    results = AckResults(Border(Reader()), lambda _: None)  # type: ignore[arg-type]
+def test_with_an_earlier_border_the_binding_reads_what_is_to_be_confirmed(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_consumer, "with_receipts", lambda client: client)
+    border: Any = Border(Reader())
+    results = AckResults(border, lambda _: None)
     assert results.native is None
-    _native(results, Reader()).acknowledge_with(IDS[:2], [7, 8], results, 0)
-    ((_, _, found),) = results.binding.receipts(1_000, 0)
-    assert [one[0] for one in found] == [7, 8]
+    subscriber = Subscriber(Client(), border, results)
+    assert type(subscriber.subscribe(replace(REQUEST, confirms=True))) is ClientConsumer
+    assert caplog.messages == ["t: read without the native border: it gives no results of acknowledgements"]
+    assert type(subscriber.subscribe(REQUEST)) is NativeConsumer
+    border = SimpleNamespace(reader=ConfirmingReader, sender=SimpleNamespace)
+    subscriber = Subscriber(Client(), border, AckResults(border, lambda _: None))
+    assert type(subscriber.subscribe(replace(REQUEST, confirms=True))) is NativeConsumer
 
 
 def test_results_that_come_while_others_are_handed_over_at_the_end_are_handed_over_too() -> None:

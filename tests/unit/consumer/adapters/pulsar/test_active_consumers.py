@@ -87,6 +87,36 @@ def test_while_a_broker_is_silent_each_partition_is_asked_for_and_those_that_do_
     eventually(lambda: not [one for one in threading.enumerate() if one.name.startswith("kodo-active")])
 
 
+def test_a_partition_whose_last_request_is_under_way_is_not_asked_for_again(silent: Silent) -> None:
+    reader = ActiveConsumerReader(silent, Clock())  # type: ignore[arg-type]
+    silent.silent = {"1", "2"}
+    for _ in range(3):
+        assert reader.read(TOPIC, "s") == {"0": "w0"}
+    assert silent.asked.count("-partition-0/stats") == 3
+    assert silent.asked.count("-partition-1/stats") == silent.asked.count("-partition-2/stats") == 1
+    silent.gate.set()
+    eventually(lambda: not [one for one in threading.enumerate() if one.name.startswith("kodo-active")])
+    silent.silent.clear()
+    assert reader.read(TOPIC, "s") == {"0": "w0", "1": "w1", "2": "w2"}
+
+
+def test_if_no_partition_answered_last_all_are_waited_for(silent: Silent, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = ActiveConsumerReader(silent, Clock())  # type: ignore[arg-type]
+    silent.silent = {"0", "1", "2"}
+    silent.gate.set()
+    assert reader.read(TOPIC, "s") is None
+    monkeypatch.setattr("kodo_consumer.adapters.pulsar.active_consumers._LATEST", 20.0)
+    silent.silent.clear()
+    call = silent.call
+
+    def slow(method: str, path: str, **given: Any) -> Reply:
+        threading.Event().wait(0.3 if path.endswith("/stats") else 0.0)
+        return call(method, path, **given)
+
+    monkeypatch.setattr(silent, "call", slow)
+    assert reader.read(TOPIC, "s") == {"0": "w0", "1": "w1", "2": "w2"}
+
+
 def test_an_answer_for_all_that_comes_late_counts(silent: Silent, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker is slow, and nobody is silent."""
     monkeypatch.setattr("kodo_consumer.adapters.pulsar.active_consumers._LATEST", 20.0)

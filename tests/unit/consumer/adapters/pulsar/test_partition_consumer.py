@@ -7,7 +7,9 @@ import time
 
 import pulsar
 import pytest
+from kodo_consumer.adapters.pulsar.client_consumer import ClientConsumer
 from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, StartupWait
+from kodo_consumer.adapters.pulsar.partition_consumer import PartitionConsumer
 
 from kodoctl.errors import ClusterError
 from tests.services.polling import eventually
@@ -145,6 +147,44 @@ def test_a_topic_that_gets_more_partitions_is_read_whole(stand: Stand, monkeypat
     eventually(lambda: stand.sink.numbers(3) == [1])
     lane.acknowledge([stand.sink.got[0].token])
     assert stand.client.of(3).acked == [1]
+
+
+def test_a_new_partition_that_is_refused_is_tried_again_and_takes_nothing_from_the_others(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("kodo_consumer.adapters.pulsar.lane_reader._GROW_EVERY", 0.01)
+    monkeypatch.setattr("kodo_consumer.adapters.pulsar.partition_consumer._AGAIN", 0.01)
+    lane = stand.open()
+    stand.client.problems[4] = pulsar.ConsumerBusy("max_consumers")
+    stand.client.count = 5
+    eventually(lambda: lane.check_connection() or 3 in stand.client.made)
+    stand.client.of(3).come(1)
+    eventually(lambda: stand.sink.numbers(3) == [1])
+    eventually(lambda: "partition-4: " in caplog.text)
+    lane.acknowledge([stand.sink.got[0].token])
+    assert (stand.client.of(3).acked, stand.client.of(3).is_closed) == ([1], False)
+    assert not lane.connected
+    del stand.client.problems[4]
+    eventually(lambda: lane.connected)
+    assert stand.sink.lost == []
+    assert stand.client.options[-1]["receiver_queue_size"] == 300 // 5 - 1, "its part of the lane's queue"
+
+
+def test_a_consumer_that_is_replaced_as_the_lane_stops_is_closed(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    lane = stand.open()
+    part, take, replaced = lane._consumers["1"], PartitionConsumer._take_consumer, stand.client.of(1)
+    stopping = threading.Thread(target=part.stop)
+
+    def take_while_it_stops(one: PartitionConsumer) -> ClientConsumer | None:
+        if one is part and not stopping.ident:
+            stopping.start()
+            part._stopped.wait(0.2)
+        return take(one)
+
+    monkeypatch.setattr(PartitionConsumer, "_take_consumer", take_while_it_stops)
+    part.renew("reconnected")
+    stopping.join(60)
+    eventually(lambda: replaced.is_closed)
 
 
 def test_when_the_client_last_held_nothing_is_known_of_each_partition(stand: Stand) -> None:

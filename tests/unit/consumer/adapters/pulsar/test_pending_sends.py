@@ -183,6 +183,17 @@ def test_a_producer_that_cannot_be_opened_lets_the_next_one_try_soon(clock: Cloc
     assert sending.answers == {}
 
 
+def test_a_message_that_the_library_had_before_may_be_stored_by_that_try(clock: Clock) -> None:
+    sending = Sending(clock)
+    sending.send(1)
+    assert not sending.pending.was_sent(1), "it has its first try"
+    sending.fence()
+    sending.look(1.0)
+    assert sending.pending.was_sent(1)
+    sending.pending.forget(1)
+    assert not sending.pending.was_sent(1)
+
+
 def test_a_message_whose_producer_cannot_be_opened_for_a_minute_has_its_answer(clock: Clock) -> None:
     sending = Sending(clock, cautious=True)
     sending.pending.admits(1, MESSAGE, KEY)

@@ -95,6 +95,32 @@ def test_a_publisher_that_starts_afresh_sends_nothing_a_second_time_by_its_old_c
     assert old.sent == [b"0"], "what it had begun, and nothing that waited behind it"
 
 
+def test_what_is_published_while_a_publisher_starts_afresh_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients: list[Client] = []
+    others: list[threading.Thread] = []
+
+    def connect() -> Client:
+        clients.append(Client())
+        clients[-1].gate.set()
+        return clients[-1]
+
+    def begin_slowly(producers: Producers, *given: Any) -> None:
+        make(producers, *given)
+        if len(clients) == 2:
+            assert clients[0].closed.wait(60)
+            others.append(threading.Thread(target=publisher.publish, args=([(1, Outgoing("t", b"1", {}))],)))
+            others[0].start()
+            others[0].join(0.2)
+
+    publisher = PulsarPublisher(connect, ["t"], lambda receipts: None)
+    make = Producers.__init__
+    monkeypatch.setattr(Producers, "__init__", begin_slowly)
+    publisher.renew()
+    others[0].join(60)
+    eventually(lambda: clients[1].sent == [b"1"])
+    publisher.close()
+
+
 def test_a_publisher_whose_broker_gives_no_answer_closes_its_client_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kodo_consumer.adapters.pulsar.partition_producers._LEAVE_WITHIN", 0.05)
     monkeypatch.setattr("kodo_consumer.adapters.pulsar.client_close._ORDERLY_WITHIN", 0.05)
@@ -372,8 +398,8 @@ def test_what_is_published_just_before_the_end_is_sent(monkeypatch: pytest.Monke
         turn(producers)
         if not closing and not producers._over:
             producers.send([(1, Outgoing("t", b"1", {}))])
-            closing.append(threading.Thread(target=producers.close))
-            closing[0].start()
+            (end := threading.Thread(target=producers.close)).start()
+            closing.append(end)
             eventually(lambda: producers._over)
 
     monkeypatch.setattr(Producers, "_turn", turn_and_close)

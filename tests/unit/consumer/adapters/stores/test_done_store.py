@@ -55,6 +55,7 @@ def test_recall_and_worker_call_a_subscription_the_same(tmp_path: Path) -> None:
         ("mysql://h/canary", "K740", "mysql is no store"),
         ("sqlite:///nowhere.db", "K741", "there is no such file"),
         ("sqlite:///empty.db", "K741", "no such table: kodo_done; is it the `store` of the workers?"),
+        ("sqlite:///file:empty.db?mode=rw&uri=true", "K741", "no such table: kodo_done"),
         ("postgresql://u:canary@127.0.0.1:1/x", "K741", "127.0.0.1"),
     ],
 )

@@ -6,7 +6,9 @@ import fcntl
 import logging
 import multiprocessing
 import os
+import resource
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -67,6 +69,7 @@ def test_the_address_of_a_variable_goes_before_the_files(tmp_path: Path) -> None
         (f'store = "kodo:{CANARY}@db.example"', "no address of a database"),
         (f'store = "mysql://kodo:{CANARY}@db.example/shop"', "mysql is no store: write memory, sqlite:///kodo.db or"),
         ('store = "sqlite://"', "SQLite needs a file"),
+        ('store = "sqlite:///file::memory:?cache=shared&uri=true"', "SQLite needs a file"),
         ('on_store_down = "ignore"', "write pause or go_on"),
     ],
 )
@@ -218,6 +221,25 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
         open_file_store(tmp_path / "file" / "marks", "p/n/t:s")
 
 
+def test_a_file_of_marks_has_its_room_on_the_disk_from_the_start(tmp_path: Path) -> None:
+    """The first mark in a sparse file on a full disk ended the process by SIGBUS."""
+    store = open_file_store(tmp_path, "p/n/t:s")
+    found = store._path.stat()
+    assert found.st_blocks * 512 >= found.st_size == 8_192 * 256
+    store.close()
+
+
+def test_a_file_of_marks_without_room_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
+    try:
+        with pytest.raises(KodoctlError, match="K740"):
+            open_file_store(tmp_path, "p/n/t:s")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_broken_mark_is_none(tmp_path: Path) -> None:
     FileStore(tmp_path, "p/n/t:s", "a").close()
     (file,) = tmp_path.iterdir()
@@ -260,6 +282,18 @@ def test_workers_that_start_together_create_each_table_once_whoever_is_first(tmp
     with closing(sqlite3.connect(file)) as found:
         names = {name for (name,) in found.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     assert names == set(metadata.tables)
+
+
+def test_a_database_deletes_some_old_ids_in_each_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kodo_consumer.adapters.stores.sql_store.MOST_PRUNED", 4)
+    monkeypatch.setattr("kodo_consumer.adapters.stores.sql_store._PRUNE_BUNDLE", 2)
+    store = SqlStore(make_url(f"sqlite:///{tmp_path}/store.db"), "p/n/t:s", "a")
+    store.create()
+    for number in range(8):
+        store.exchange(Exchange(done=[str(number)]))
+        time.sleep(0.002)  # the database's clock counts milliseconds
+    assert [store.prune(1, 0) for _ in range(3)] == [4, 3, 0]
+    store.close()
 
 
 def test_who_has_a_transaction_of_its_own_is_told_that_the_tables_cannot_be_made(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from kodo_consumer.core.values.envelope import Level, Outgoing
 from kodo_consumer.core.values.policy import IsolationPolicy
 from kodo_consumer.testing import Harness
 from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from tests.unit.consumer.engine_bench import Bench, delivery, policy
 from tests.unit.consumer.topologies import write
@@ -86,6 +87,19 @@ def test_a_message_without_a_trace_gets_the_one_of_its_first_move(tmp_path: Path
     move, run = spans.all
     assert run.parent is not None
     assert run.parent.span_id == context(move).span_id
+
+
+def test_a_move_whose_context_cannot_be_written_is_a_span_all_the_same(
+    tmp_path: Path, spans: Spans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError
+
+    harness = load(tmp_path, "routed", runs := [])
+    monkeypatch.setattr(TraceContextTextMapPropagator, "inject", fail)
+    harness.send(b"x", properties={"size": "11"})
+    harness.run()
+    assert (runs, spans.names) == (["x"], ["move orders", "process orders-B1"])
 
 
 def test_what_is_broken_or_refused_dies_in_a_span_that_failed(tmp_path: Path, spans: Spans) -> None:

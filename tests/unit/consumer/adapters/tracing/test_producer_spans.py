@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kodo_consumer import Consumer, Draft, Veto
@@ -19,6 +20,7 @@ from kodo_consumer.producer import Producer
 from kodo_consumer.runtime.settings import Settings, read_settings
 from kodo_consumer.testing import MemoryBroker
 from opentelemetry import trace
+from opentelemetry.propagators.textmap import TextMapPropagator
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import NoOpTracerProvider, SpanKind, StatusCode
@@ -161,6 +163,56 @@ def test_a_row_of_the_outbox_keeps_the_span_it_was_written_in(tmp_path: Path, sp
     assert f"{request.get_span_context().span_id:016x}" in rows[0]
     assert MINE in rows[1]
     assert rows[2:] == ["{}", "{}"]
+
+
+class _OneHeader(TextMapPropagator):
+    """A propagator of one property, as that of B3 is; it raises if the property has no name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def fields(self) -> set[str]:
+        return {self._name}
+
+    def extract(self, carrier: Any, context: Any = None, getter: Any = None) -> Any:
+        return context
+
+    def inject(self, carrier: Any, context: Any = None, setter: Any = None) -> None:
+        if not self._name:
+            raise RuntimeError("no name")
+        carrier[self._name] = "1"
+
+
+@pytest.mark.parametrize("name", ["", "b3"], ids=["raises", "undeclared"])
+def test_a_propagator_that_fails_costs_no_message_and_no_span(
+    broker: MemoryBroker,
+    tmp_path: Path,
+    spans: Spans,
+    name: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kodo_consumer.adapters.tracing.propagation.HARMLESS.last_log", float("-inf"))
+    monkeypatch.setattr("opentelemetry.propagate._HTTP_TEXT_FORMAT", _OneHeader(name))
+    with Producer(TOPIC, broker, form=MessageValidator(None, {"uid": "optional"})) as producer:
+        producer.send(b"x", properties={"uid": "u"})
+    assert broker.messages(TOPIC)[0].properties.keys() & {"uid", name} == {"uid"}
+    assert [(span.kind, span.status.status_code) for span in spans.all] == [(SpanKind.PRODUCER, StatusCode.UNSET)]
+
+    outbox = Outbox.load(write(tmp_path, "  orders: {message_properties: {uid: optional}}\n"))
+    _, row = outbox.statement("sqlite", topic="orders", payload={}, properties={"uid": "u"})
+    assert row["properties"] == '{"uid": "u"}'
+    assert caplog.text.count("a span could not be made or ended") == 1
+
+
+def test_a_row_keeps_the_context_that_the_application_gave_by_another_propagator(
+    spans: Spans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("opentelemetry.propagate._HTTP_TEXT_FORMAT", _OneHeader("b3"))
+    given: list[dict[str, str]] = [{"b3": "mine"}, {}]
+    rows = [Outbox().statement("sqlite", topic="orders", payload={}, properties=properties)[1] for properties in given]
+    assert [row["properties"] for row in rows] == ['{"b3": "mine"}', '{"b3": "1"}']
 
 
 def test_a_trace_may_go_with_any_message_whatever_properties_are_declared() -> None:

@@ -28,8 +28,11 @@ class NoZone(tzinfo):
 
 @pytest.mark.parametrize(
     ("value", "ms"),
-    [(0, 0), (17, 17), ((1 << 63) - 1, (1 << 63) - 1), (datetime(1970, 1, 1, 2, 0, 1, 500_900, ZONE), 1_500)],
-)
+    [
+        (0, 0), (17, 17), ((1 << 63) - 1, (1 << 63) - 1), (datetime(1970, 1, 1, 2, 0, 1, 500_900, ZONE), 1_500),
+        (datetime(2004, 3, 7, 2, 8, 51, 860_000, UTC), 1_078_625_331_860),  # int(timestamp() * 1000) is 1 less
+    ],
+)  # fmt: skip
 def test_a_moment_is_a_number_or_a_datetime_with_a_zone(value: Any, ms: int) -> None:
     found: list[str] = []
     assert (as_time("at", value, found), found) == (ms, [])

@@ -122,6 +122,19 @@ def test_tokens_that_nobody_uses_are_given_back() -> None:
     assert limiter.idle(10.0)
 
 
+def test_tokens_for_later_are_kept_while_messages_wait_for_them() -> None:
+    """They went back after half a second, and another worker could take the time of a message that waited."""
+    desk = Desk(Rate(None, Pace(1, 4_000, 1), shared=True))
+    (limiter,) = desk.limiters
+    assert isinstance(limiter, LeasedRate)
+    limiter.waiters = deque("x")
+    limiter.on_wait(0.0)
+    desk.grant(_tokens(limiter, 1, after=3.0, until=9.0))
+    assert [desk.leases.collect(now) for now in (0.6, 2.9, 3.4)] == [[], [], []]
+    (request,) = desk.leases.collect(3.6)
+    assert request.back == pytest.approx((100.0,)), "it could have been used"
+
+
 def test_who_would_wait_long_at_a_rate_is_told_a_moment_behind_all_who_wait() -> None:
     desk, limiter = _rate()
     limiter.waiters = deque("x")
@@ -231,6 +244,34 @@ def test_without_the_store_each_takes_its_part_and_says_so_later() -> None:
     assert desk.rings == rings
     assert [request.spent for request in desk.leases.collect(2.0)] == [2, 2, 0]
     assert [request.spent for request in desk.leases.leave(2.0)] == [0, 0, 0]
+
+
+def test_starts_without_a_token_are_reported_again_if_nobody_answered() -> None:
+    desk = Desk(RATE, QUOTA)
+    rate, quota = desk.limiters
+    assert isinstance(rate, LeasedRate)
+    assert isinstance(quota, LeasedQuota)
+    desk.leases.fall_back(0.0)
+    assert desk.limits.start(desk.limiters, 0.0, quota_taken=False) is None
+    desk.leases.come_back(1.0)
+    assert [request.spent for request in desk.leases.collect(1.0)] == [1, 1]
+    desk.leases.fall_back(1.1)
+    desk.leases.come_back(2.0)
+    assert [request.spent for request in desk.leases.collect(2.0)] == [1, 1]
+    desk.leases.accept([LeaseGrant(rate.name), LeaseGrant(quota.name)], 2.0, 2.0)
+    desk.leases.fall_back(2.1)
+    assert [request.spent for request in desk.leases.leave(2.1)] == [0, 0]
+
+
+def test_requests_say_how_long_answers_took_lately() -> None:
+    desk, limiter = _rate()
+    limiter.waiters = deque("x")
+    limiter.on_wait(0.0)
+    assert [request.latency for request in desk.leases.collect(0.0)] == [0.0]
+    desk.leases.accept([LeaseGrant(limiter.name)], 0.0, 0.2)
+    assert [request.latency for request in desk.leases.collect(0.3)] == [0.2]
+    desk.leases.accept([LeaseGrant(limiter.name)], 0.3, 0.31)
+    assert [request.latency for request in desk.leases.collect(0.4)] == [pytest.approx(0.18)]
 
 
 def test_a_limiter_made_while_the_store_is_down_has_its_part() -> None:

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kodo_consumer.core.limits.lease_allocator import AHEAD, PARTS, LimitAccount, keeps
+from kodo_consumer.core.limits.lease_allocator import AHEAD, PARTS, LimitAccount
 from kodo_consumer.core.values.lease_protocol import HOLD, ConcurrencySpec, LeaseRequest, QuotaSpec, RateSpec
 from kodo_consumer.core.values.limit_policy import Concurrency, Pace, Quota, Rate
 
@@ -35,7 +35,7 @@ def _most_at_once(starts: list[float], takes: float) -> int:
     workers=st.integers(1, 6),
     amount=st.integers(1, 60),
     burst=st.integers(1, 60),
-    delay=st.floats(0.001, 0.2),
+    delay=st.floats(0.001, 0.6),
     seed=st.integers(0, 1_000),
     gifts=st.lists(st.tuples(st.floats(0, 1.5), st.integers(0, 5), st.integers(1, 40)), max_size=12),
     deaths=st.lists(st.integers(0, 5), max_size=2),
@@ -80,6 +80,46 @@ def test_a_shared_rate_is_used_to_98_percent_by_those_who_want_it(limit: Rate, b
     started = sorted(worker.started for worker in world.workers[:busy])
     lent_at_once = pace.burst + AHEAD * 1000 * pace.amount / pace.period  # to whoever asks first
     assert started[0] >= 0.9 * (started[-1] - lent_at_once), "nobody goes without"
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize(
+    ("limit", "delay", "least"),
+    [
+        (_rate(10, 1, 60_000), 0.08, 0.98),
+        (_rate(10, 1, 60_000), 0.3, 0.8),
+        (_rate(1, 1), 0.08, 0.8),
+        (_rate(1, 1), 0.3, 0.5),
+        (_rate(5, 5), 1.0, 0.1),
+    ],
+)
+def test_a_shared_rate_goes_on_however_long_answers_take(limit: Rate, delay: float, least: float) -> None:
+    world = World(limit, 2, delay=delay)
+    for worker in world.workers:
+        worker.give(1_000)
+    world.run(300)
+    pace = limit.pace
+    assert len(world.passed) >= least * 300_000 * pace.amount / pace.period
+    assert most_over(world.passed, pace.period / 1000 / pace.amount, pace.burst) <= 1.02
+    assert min(worker.started for worker in world.workers) >= 0.3 * len(world.passed)
+
+
+def test_tokens_last_longer_where_answers_take_longer_and_cost_pace_for_that() -> None:
+    terms, quota = RateSpec(1.0, 1), QuotaSpec(60, 60.0)
+    account = LimitAccount()
+    (run,) = account.grant("a", LeaseRequest("g", terms, 1, latency=0.3), 100.0).runs
+    assert run.until - run.after == pytest.approx(0.45)
+    account.grant("a", LeaseRequest("g", terms, 0, back=(run.mark,)), 100.0)
+    (run,) = account.grant("a", LeaseRequest("g", terms, 1, latency=0.3), 100.0).runs
+    assert run.after == pytest.approx(1.0 + 0.45 - 0.0392), "one that came back has no room for so long a time"
+    (run,) = account.grant("b", LeaseRequest("g", terms, 1), 100.0).runs
+    assert (run.after, run.until) == pytest.approx((0.0, 0.05))
+    (run,) = LimitAccount().grant("a", LeaseRequest("g", RateSpec(6.0, 1), 1), 100.0).runs
+    assert run.until == pytest.approx(0.2352), "the tolerance allows it"
+    (run,) = LimitAccount().grant("a", LeaseRequest("g", quota, 1, latency=1.5), 0.0).runs
+    assert 2.25 <= run.until <= 2.25 + 60.0 / PARTS
+    (run,) = LimitAccount().grant("a", LeaseRequest("g", terms, 1, latency=3_600.0), 100.0).runs
+    assert run.until == pytest.approx(1.5 * HOLD), "a worker that was asleep"
 
 
 def test_a_dead_workers_slots_are_lost_and_no_others() -> None:
@@ -220,6 +260,8 @@ def test_a_clock_that_was_set_back_takes_the_account_along() -> None:
     rate.back = [9_999.9]
     (run,) = rate.grant("b", _ask(RateSpec(1.0, 1), 1), 5_000.0).runs
     assert run.after <= 3.0
+    rate.grant("a", LeaseRequest("g", RateSpec(1.0, 1), 0, back=(10_000.1,)), 5_000.0)
+    assert rate.back == [], "it was granted by the old time"
     terms = QuotaSpec(4, 60.0)
     quota.grant("a", _ask(terms, 8, in_use=1), 10_000.0)
     assert not quota.grant("a", _ask(terms, 8, in_use=1), 5_000.0).leaving
@@ -270,9 +312,13 @@ def test_accounts_go_through_text_unchanged() -> None:
 
 
 def test_an_account_is_kept_until_it_is_as_good_as_new() -> None:
-    assert keeps(RateSpec(1.0, 100)) > 100
-    assert keeps(QuotaSpec(1, 3_600.0)) > 3_600 + 3_600 / PARTS
-    assert keeps(CAP) > HOLD
+    account = LimitAccount(at=1_000.0)
+    assert account.kept_until(RateSpec(1.0, 100)) > 1_100
+    assert account.kept_until(QuotaSpec(1, 3_600.0)) > 4_600 + 3_600 / PARTS
+    assert account.kept_until(CAP) > 1_000 + HOLD
+    for run in "abcd":
+        account.grant(run, _ask(RateSpec(3_600.0, 1), 1), 1_000.0)
+    assert account.kept_until(RateSpec(3_600.0, 1)) > 1_000 + 4 * 3_600, "the last of them starts in three hours"
 
 
 def test_a_quotas_tokens_that_come_back_are_lent_again() -> None:

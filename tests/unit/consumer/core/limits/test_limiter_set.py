@@ -248,6 +248,12 @@ def test_a_long_value_is_kept_as_its_digest() -> None:
     assert max(map(len, limits._limiters[0].own)) < 100
 
 
+def test_a_long_value_that_the_file_names_has_its_own_size() -> None:
+    limits = LimiterSet((Concurrency("uid", 1, shared=False, overrides={"x" * 300: 7}),), 1)
+    sizes = [limits.limiters_of({"uid": value}, "")[0] for value in ("x" * 300, "x" * 301)]
+    assert [one.limit for one in sizes if isinstance(one, ConcurrencyLimiter)] == [7, 1]
+
+
 def test_limiters_of_different_kinds_are_never_mixed_up() -> None:
     with pytest.raises(AssertionError):
         _resize(ConcurrencyLimiter(1), RateLimiter(1.0, 1))

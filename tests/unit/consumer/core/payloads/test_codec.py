@@ -15,7 +15,7 @@ import fastavro
 import pytest
 from kodo_consumer import Consumer, Message
 from kodo_consumer.core.payloads.avro_safety import contains_itself, empty_items
-from kodo_consumer.core.payloads.codec import Payloads, model_of
+from kodo_consumer.core.payloads.codec import Payloads, model_of, payload_reader
 from kodo_consumer.core.values.exceptions import InvalidPayloadError
 from kodo_consumer.testing import Harness
 from pydantic import BaseModel, ConfigDict
@@ -173,6 +173,16 @@ def test_avro_is_read_with_the_schema_it_was_written_with() -> None:
     assert payloads.json(avro({"customer": "c", "amount": 1}), "1") == {"customer": "c", "amount": 1}
 
 
+@pytest.mark.parametrize("given", [{"type": "int", "default": "x"}, {"type": "Unknown"}, {}])
+def test_a_version_that_the_broker_keeps_and_fastavro_refuses_makes_its_messages_die(given: Any) -> None:
+    broken = {"type": "record", "name": "Order", "fields": [{"name": "amount", **given}]}
+    data = avro({"customer": "c", "amount": 1})
+    with pytest.raises(InvalidPayloadError, match="its Avro schema cannot be read: "):
+        Payloads("avro", AVRO, None, lambda _: broken).json(data, "L1:1")
+    with pytest.raises(ValueError, match="its Avro schema cannot be read: "):
+        payload_reader("avro", AVRO, lambda _: broken)(data, "L1:1")
+
+
 def test_a_record_is_encoded_or_refused() -> None:
     payloads = Payloads("avro", AVRO)
     assert payloads.encode({"customer": "c", "amount": 1}) == avro({"customer": "c", "amount": 1})
@@ -282,6 +292,20 @@ def test_items_without_bytes_are_recognised_and_never_read(items: Any, empty: bo
     if empty:
         with pytest.raises(InvalidPayloadError, match="take no bytes"):
             Payloads("avro", schema).json(b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f\x00")
+
+
+@pytest.mark.parametrize(("space", "empty"), [("a", True), ("b", False)])
+@pytest.mark.parametrize("turned", [False, True])
+def test_types_of_one_name_in_two_namespaces_are_told_apart(space: str, *, empty: bool, turned: bool) -> None:
+    fields: list[dict[str, Any]] = [
+        {"name": "a", "type": {"type": "record", "name": "E", "namespace": "a", "fields": []}},
+        {"name": "b", "type": {"type": "record", "name": "E", "namespace": "b", "fields": AVRO["fields"]}},
+    ]
+    fields = [
+        *(reversed(fields) if turned else fields),
+        {"name": "l", "type": {"type": "array", "items": f"{space}.E"}},
+    ]
+    assert empty_items({"type": "record", "name": "R", "fields": fields}) is empty
 
 
 def test_a_list_of_a_schema_that_contains_itself_is_read_and_a_deep_one_dies() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -157,7 +158,7 @@ def test_labels_are_for_the_busiest_and_no_count_goes_back() -> None:
 
 
 def _watch(bench: Bench, meter: Meter) -> TenantWatch:
-    watch = TenantWatch(bench.policy, bench.engine.lanes, meter, bench.clock, 5)
+    watch = TenantWatch(lambda: bench.engine.context.policy, bench.engine.lanes, meter, bench.clock, 5)
     watch.step(Counter())
     return watch
 
@@ -184,6 +185,23 @@ def test_a_window_tells_quiet_tenants_from_noisy_ones() -> None:
     assert watch.labels.totals["flood"] == 291
 
 
+def test_fair_shares_follow_weights_that_change_while_it_runs() -> None:
+    bench, meter = _metered(concurrency=1_000)
+    watch = _watch(bench, meter)
+    bench.engine.apply_policy(replace(bench.policy, tenant_weights={"a": 10}))
+    bench.give(*(delivery(n, uid="ab"[n % 2]) for n in range(1_000)), level=L1)
+    bench.clock.advance(1.0)
+    watch.step(Counter())
+    for _ in range(330):
+        message = bench.engine.take()
+        assert message is not None
+        bench.engine.finish(message, DONE)
+    bench.clock.advance(1.0)
+    watch.step(Counter())
+    assert watch.labels.totals == {"a": 300, "b": 30}
+    assert watch.fairness.even.worst == pytest.approx(1.0)
+
+
 def test_looks_are_not_taken_more_often_than_once_a_second_nor_without_a_tenant_property() -> None:
     bench, meter = _metered()
     watch = _watch(bench, meter)
@@ -192,7 +210,7 @@ def test_looks_are_not_taken_more_often_than_once_a_second_nor_without_a_tenant_
     assert not watch.waiting
     nobody = Bench(policy())
     meter = Meter(nobody.policy, ManualClock(), Random(0))
-    plain = TenantWatch(nobody.policy, nobody.engine.lanes, meter, nobody.clock, 5)
+    plain = TenantWatch(lambda: nobody.policy, nobody.engine.lanes, meter, nobody.clock, 5)
     nobody.give(delivery(1), level=L1)
     plain.step(Counter())
     assert not plain.waiting

@@ -194,6 +194,17 @@ def test_the_outage_of_the_table_is_noticed_and_the_slow_lane_keeps_its_share(pl
     assert found.slow_slots >= 0.9 * 15
 
 
+def test_names_of_tenants_are_shown_on_one_line_and_cut() -> None:
+    shop = _shop(lambda _: 500.0)
+    for number in range(100):
+        shop.comes(1.0, f"ill\n{number:09}" + "x" * 5_000)
+    shop.run(13)
+    [(text, _)] = _alarms(shop)
+    assert text.isprintable()
+    assert "ill\\n000000000xxx" in text
+    assert len(text) < 500
+
+
 def test_the_rate_counts_what_ended_lately_and_what_runs() -> None:
     rate = SlowCallRate()
     assert rate.slow_tenants({}, 0.0) == []

@@ -86,7 +86,7 @@ def test_the_end_of_a_run_shows_by_its_mark() -> None:
     assert _holes(gaps) == [Hole(RUN, 0, 3, 4)]
     gaps.check(0.0)
     assert [hole.size for hole in gaps.check(GRACE)] == [2]
-    assert gaps._counts == {}, "a run that is over is forgotten"
+    assert gaps._counts == {}, "a run that is over is looked at no more"
 
 
 def test_of_a_run_that_began_before_only_what_follows_is_due() -> None:
@@ -111,9 +111,37 @@ def test_what_is_no_number_is_nobodys() -> None:
 def test_runs_are_forgotten_before_they_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kodo_consumer.core.sequences.gap_detector._MAX_RUNS", 3)
     gaps = Gaps(BEFORE)
-    for partition in range(10):
-        gaps.see(str(Number(RUN, partition, 2)))
+    runs = [new_run(NOW + place * 120_000, "abcd") for place in range(10)]
+    for run in runs:
+        gaps.see(str(Number(run, 0, 2)))
     assert _missing(gaps) == 3
+    gaps.see(str(Number(runs[0], 0, 500)))
+    gaps.see(str(Number(runs[0], 0, 502)))
+    assert [hole for hole in _holes(gaps) if hole.run == runs[0]] == [Hole(runs[0], 0, 501, 501)], "not 1 to 499 again"
+
+
+def test_second_copies_of_a_run_that_is_over_are_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that lost its connection sends again what has no receipt, the last mark as well."""
+    monkeypatch.setattr("kodo_consumer.core.sequences.gap_detector._MAX_RUNS", 3)
+    gaps = Gaps(BEFORE)
+    end = str(ProducerWatermark(RUN, 0, 3, end=True))
+    texts = [*(str(Number(RUN, 0, number)) for number in (1, 2, 3)), end]
+    for text in texts:
+        gaps.see(text)
+    assert gaps.check(0.0) == []
+    assert gaps.see(end) is NumberCheck.MARK
+    assert gaps.check(1.0) == []
+    assert gaps.see(texts[2]) is NumberCheck.DOUBLED
+    for partition in range(1, 5):  # as many as are remembered, and one more
+        gaps.see(str(ProducerWatermark(RUN, partition, 0, end=True)))
+        gaps.check(2.0)
+    gaps.see(end)
+    gaps.check(3.0)
+    assert gaps.check(3.0 + GRACE) == []
+    assert (gaps.lost, gaps.doubled, gaps._counts) == (0, 1, {})
+    assert len(gaps._over) == 3
+    gaps.restart(NOW)
+    assert len(gaps._over) == 0
 
 
 def _holes(gaps: Gaps) -> list[Hole]:

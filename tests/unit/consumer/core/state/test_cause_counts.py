@@ -30,6 +30,16 @@ def test_dead_letters_count_apart_and_moves_for_other_reasons_do_not() -> None:
     assert not counts.failed
 
 
+@pytest.mark.parametrize("rule", [Rule.RETRYING, Rule.ESCALATED, Rule.BACKUP])
+@pytest.mark.parametrize("reason", ["over its limit", "over its limit for too long"])
+def test_what_only_a_limit_refused_did_not_fail_and_counts_as_a_dead_letter_alone(rule: Rule, reason: str) -> None:
+    counts = CauseCounts()
+    counts.count(rule, {"kodo-reason": reason, "kodo-error": "of an earlier run"})
+    assert not counts.failed
+    counts.count(Rule.DEAD, {"kodo-reason": reason})
+    assert counts.dead == {reason: 1}
+
+
 def test_of_endless_causes_most_are_one() -> None:
     counts = CauseCounts()
     reasons = ["".join(letters) for letters in product("abcdefghij", repeat=4)]

@@ -98,6 +98,40 @@ def test_a_partition_whose_answer_lapsed_does_not_rest_here_once_another_worker_
     assert [number for number, _ in bench.active.waiting(bench.clock.now())] == ["1"]
 
 
+def test_one_answer_without_a_partition_that_lapsed_here_and_is_anothers_now_is_no_alarm() -> None:
+    """A broker that answers late is left out for a moment, and the answer before is still valid."""
+    bench = Failover()
+    bench.answers(BOTH, HAND_OVER)
+    bench.answers({"1": WE}, VALID)
+    assert bench.alarms() == ["active"]
+    bench.later(ASK_EVERY)
+    bench.answer({"0": OTHER, "1": WE})
+    bench.answers({"1": WE}, VALID + ASK_EVERY)
+    assert bench.alarms() == ["active"], "none since another worker was named"
+    assert bench.active.waiting(bench.clock.now()) == [], "nor does it rest here when the answer lapses"
+    bench.answer(BOTH)
+    assert bench.engine.context.effects.anew == [(0, "0")], "another worker may have handled what came of it"
+
+
+def test_a_topic_whose_messages_come_and_for_which_no_answer_does_rests() -> None:
+    bench = Failover()
+    bench.answer(None)
+    bench.give(at(0, 1))
+    bench.later(VALID - 0.1)
+    assert bench.active.waiting(bench.clock.now()) == []
+    bench.later(0.1)
+    assert bench.take_all() == []
+    any_rests = [("any", "the admin API does not name the active consumers")]
+    assert bench.active.waiting(bench.clock.now()) == any_rests
+    bench.answer({})
+    assert bench.active.waiting(bench.clock.now()) == []
+    bench.later(VALID)
+    assert bench.active.waiting(bench.clock.now()) == any_rests, "the answer named nobody for any partition"
+    bench.answer({"0": OTHER})
+    bench.later(VALID)
+    assert bench.active.waiting(bench.clock.now()) == [], "another worker was named"
+
+
 def test_while_a_broker_is_away_its_partitions_stop_and_the_others_go_on() -> None:
     """Answers leave out what the broker that is away has."""
     bench = Failover()

@@ -67,6 +67,14 @@ def test_a_backlog_that_drains_says_when_it_is_empty(bench: Bench) -> None:
     assert bench.alarms == []
 
 
+def test_a_trend_is_not_known_any_more_a_minute_after_the_last_statistics(bench: Bench) -> None:
+    bench.go_on(180, come=200, handled=100, handler=0.01)
+    bench.clock.advance(60.0)
+    assert bench.trend.advice is not None
+    bench.clock.advance(1.0)
+    assert bench.trend.advice is None
+
+
 def test_senders_that_got_faster_are_named_with_both_rates(bench: Bench) -> None:
     bench.go_on(600, come=100, handled=100, handler=0.1)
     bench.go_on(120, come=300, handled=100, handler=0.1)

@@ -6,7 +6,13 @@ from random import Random
 
 import pytest
 from kodo_consumer.core.engine.publishing import add_jitter
-from kodo_consumer.core.upkeep.broker_limits import BrokerLimits, clamp_policy, limit_findings, read_broker_limits
+from kodo_consumer.core.upkeep.broker_limits import (
+    BrokerLimits,
+    clamp_policy,
+    limit_findings,
+    read_broker_limits,
+    readable,
+)
 from kodo_consumer.core.values.delay_schedule import JITTER, DelaySchedule
 from kodo_consumer.core.values.envelope import Level, State
 from kodo_consumer.core.values.policy import Policy
@@ -34,6 +40,18 @@ def test_where_the_role_may_not_ask_the_file_counts() -> None:
     assert allowed == BrokerLimits()
     assert clamp_policy(of, allowed) == of
     assert _told(of, allowed) == []
+
+
+def test_one_failing_broker_hides_the_limits_of_its_own_topic_alone() -> None:
+    answers = {"a": None, "b": 5, "c": 0, "d": None, "e": 7}
+    asked: list[str] = []
+
+    def read(topic: str) -> int | None:
+        asked.append(topic)
+        return answers[topic]
+
+    assert list(readable(answers, read)) == [("b", 5), ("c", 0)]
+    assert asked == ["a", "b", "c", "d"], "without the right to read it, not each topic costs a request"
 
 
 @pytest.mark.parametrize(

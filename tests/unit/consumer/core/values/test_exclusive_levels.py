@@ -122,6 +122,9 @@ def test_a_message_that_was_moved_too_often_is_not_let_in_but_waits() -> None:
     assert levels_of(bench) == ["L1-ready"]
     bench.give(often._replace(entry=2, publish_time=START_WALL + 10**9), level=S1)
     assert levels_of(bench) == ["L1-ready"], "a publish time is the sender's to choose"
+    ahead = often._replace(entry=4, publish_time=bench.clock.wall() + 1_000)
+    bench.give(ahead, level=S1)
+    assert levels_of(bench) == [], "the clock of the worker that sent it is ahead: no reason to send it back at once"
     bench.give(delivery(3, uid="u1", kodo_hop=9, kodo_routes=8))
     assert len(bench.take_all()) == 1, "where it may be it stays"
 

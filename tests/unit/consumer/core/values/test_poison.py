@@ -85,6 +85,16 @@ def test_a_suspect_that_does_not_come_again_is_somebody_elses() -> None:
     assert solitude.room(0, 50.1) == 4
 
 
+def test_a_suspect_that_runs_is_alone_until_it_ends() -> None:
+    solitude = SoloRun(4)
+    solitude.on_suspect("a", 0.0)
+    solitude.on_start("a")
+    solitude.on_start("no suspect")
+    assert solitude.room(1, 3600.0) == 0
+    solitude.on_end("a")
+    assert solitude.room(0, 3600.0) == 4
+
+
 def test_a_run_lives_as_long_as_its_count_grows() -> None:
     signs = Heartbeats()
     assert not signs.lives("a")

@@ -55,6 +55,12 @@ def test_what_cannot_be_evaluated_does_not_hold_and_is_named_once() -> None:
     assert table.on_leaving(facts(L1, State.BLOCKING)) == RouteChoice(B1, "L1 B1", ("route 1",))
 
 
+def test_a_route_that_cannot_be_evaluated_is_named_once_in_a_circle_too() -> None:
+    unknown = RouteRule(lambda _: None, L1, name="route 1")
+    table = RouteTable((unknown, on(L1, L2), on(L2, L1)))
+    assert table.on_dispatch(facts()) == RouteChoice(None, "L2 L1", ("route 1",), circular=True)
+
+
 def test_a_share_takes_its_part_and_the_rest_goes_on_to_the_next_route() -> None:
     table = RouteTable((on(None, L2, share=0.25, salt="a"), on(L1, B1)))
     found = [table.on_dispatch(RouteFacts({}, f"k{number}", "t", "m", 0, L1)).to for number in range(2_000)]

@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from kodo_consumer.core.payloads.codec import Payloads
@@ -36,6 +37,7 @@ from kodo_consumer.core.values.outcomes import (
 from kodo_consumer.message import Check, Message
 from kodo_consumer.runtime.handler_spec import HandlerSpec
 from kodo_consumer.runtime.middleware import Hooks
+from kodo_consumer.runtime.process_pool.channel import ProcessChannel
 from kodo_consumer.runtime.process_pool.pool import ProcessRunner
 from kodo_consumer.runtime.process_pool.worker_process import ProcessTask
 
@@ -339,3 +341,10 @@ def test_a_declared_handler_becomes_a_pool() -> None:
 
 def _number(ended: tuple[str, Outcome]) -> int:
     return int(ended[0].split(":")[1])
+
+
+@pytest.mark.parametrize(("code", "text"), [(-9, "SIGKILL"), (-40, "signal 40"), (3, "exit 3"), (None, "exit None")])
+def test_the_end_of_a_process_has_a_text(code: int | None, text: str) -> None:
+    channel = object.__new__(ProcessChannel)
+    channel.process = cast("Any", SimpleNamespace(exitcode=code))
+    assert channel.end == text
