@@ -1,8 +1,8 @@
-"""Barrier between the applies of several clusters: they wait for each other before the first write, and before the
+"""Barrier between the applies of several clusters: they wait for each other before the first change, and before the
 first delete.
 
 Creates and updates run in all clusters first, deletes in all clusters last. Waits block the calling thread, without a
-timeout. A cluster that refuses before its first write stops all applies; one that cannot be reached, or does not
+timeout. A cluster that refuses before its first change stops all applies; one that cannot be reached, or does not
 complete its creates and updates, stops only the deletes.
 """
 
@@ -24,17 +24,17 @@ class BarrierParty(Protocol):
     """
 
     def wait_to_begin(self) -> None:
-        """Reports that this apply is ready to write, and blocks until each other apply is ready, too, or has ended.
-        Then raises RefusedError (K549) if one of them ended before its first write because of a refusal, a lease that
-        another process has, or an unexpected error.
+        """Reports that this apply is ready to carry out its plan, and blocks until each other apply is ready, too, or
+        has ended. Then raises RefusedError (K549) if one of them ended, without being ready before, because of a
+        refusal, a lease that another process has or took, or an unexpected error.
         """
 
     def report_built(self, *, done: bool) -> None:
-        """Reports that this apply has ended its creates and updates. `done`: all of them succeeded."""
+        """Reports that this apply has ended all its changes but the deletes. `done`: all of these changes succeeded."""
 
     def wait_to_delete(self) -> str:
-        """Blocks until every apply, this one included, has reported its creates and updates (`report_built`) or has
-        ended. Returns the reason why no apply may delete (one did not complete them); "" if deletes may begin.
+        """Blocks until every apply, this one included, has called `report_built` or has ended. Returns the reason why
+        no apply may delete (at least one did not complete all its other changes); "" if deletes may begin.
         """
 
 
@@ -57,7 +57,8 @@ ALONE: Final[BarrierParty] = NoBarrier()
 
 class ClusterBarrier:
     """Barrier for the applies of the clusters `names`, each of which runs in a thread of its own. An apply waits for
-    all others before its first write and before its first delete.
+    all others before it carries out its plan, and before its first delete. It waits without a limit, so that the
+    `participant` of each of the names has to report or leave, also for a cluster that is not applied.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -71,8 +72,9 @@ class ClusterBarrier:
 
     def arrive(self, stage: str, name: str, *, well: bool) -> None:
         """Records that the apply of the cluster `name` reached a stage, or ended before it, and wakes the applies that
-        wait. `stage`: `begin` (ready to write) or `delete` (creates and updates have ended); `well`: False if no apply
-        may go on after the stage because of this one. A second record of the same stage and cluster is ignored.
+        wait. `stage`: `begin` (ready to carry out its plan) or `delete` (all changes but deletes have ended); `well`:
+        False if no apply may go on after the stage because of this one. Only the first record of a stage and cluster
+        counts.
         """
         with self._changed:
             if name in self._missing[stage]:
@@ -97,30 +99,30 @@ class Participant:
         self._barrier, self._name = barrier, name
 
     def wait_to_begin(self) -> None:
-        """Reports that this apply is ready to write, and blocks until each other apply is ready, too, or has ended.
-        Then raises RefusedError (K549) if one of them ended before its first write because of a refusal, a lease that
-        another process has, or an unexpected error.
+        """Reports that this apply is ready to carry out its plan, and blocks until each other apply is ready, too, or
+        has ended. Then raises RefusedError (K549) if one of them ended, without being ready before, because of a
+        refusal, a lease that another process has or took, or an unexpected error.
         """
         self._barrier.arrive(_BEGIN, self._name, well=True)
         if refusing := self._barrier.wait(_BEGIN):
-            detail = f"{', '.join(refusing)} did; nothing was written to any cluster"
+            written = "nothing but Pulsar tenants and kodoctl's own records was written to any cluster"
+            detail = f"{', '.join(refusing)} did; {written}"
             raise RefusedError(error("K549", "another cluster of the plan refused", detail))
 
     def report_built(self, *, done: bool) -> None:
-        """Reports that this apply has ended its creates and updates. `done`: all of them succeeded."""
+        """Reports that this apply has ended all its changes but the deletes. `done`: all of these changes succeeded."""
         self._barrier.arrive(_DELETE, self._name, well=done)
 
     def wait_to_delete(self) -> str:
-        """Blocks until every apply, this one included, has reported its creates and updates (`report_built`) or has
-        ended. Returns the reason why no apply may delete (one did not complete them); "" if deletes may begin.
+        """Blocks until every apply, this one included, has called `report_built` or has ended. Returns the reason why
+        no apply may delete (at least one did not complete all its other changes); "" if deletes may begin.
         """
         behind = self._barrier.wait(_DELETE)
         return f"deletes come last: {', '.join(behind)} did not do all that comes before" if behind else ""
 
     def leave(self, *, refusing: bool) -> None:
-        """Reports the end of this apply, so that no other apply waits for it. `refusing`: it ended before its first
-        write because of a refusal, a lease that another has, or an unexpected error, so that no other apply may begin.
-        Without `report_built` before it, no apply may delete. Has no effect on a stage that was reported before.
+        """Reports the end of this apply, so that no other apply waits for it. `refusing`: unless this apply reported
+        before that it is ready, no other apply may begin. Without a call of `report_built` before, no apply may delete.
         """
         self._barrier.arrive(_BEGIN, self._name, well=not refusing)
         self._barrier.arrive(_DELETE, self._name, well=False)

@@ -29,14 +29,15 @@ _REFUSED = frozenset({404, 412})
 
 
 def delete_topic(admin: Admin, change: Delete, *, marker: str | None, allowed: bool) -> None:
-    """Deletes a topic, all partitions or none. A topic that no longer exists is no error, nor is a plain topic in the
-    place of a partitioned one or the reverse, which stays.
+    """Deletes a topic with all its partitions. It is no error if the topic no longer exists, or if a plain topic is in
+    the place of a partitioned one or the reverse, which stays.
 
-    `marker`: owner when the plan was checked, None: nobody; `allowed`: a user allowed the loss of its messages. Every
-    partition is read before each request, because with a client on any partition Pulsar answers 412 *after* it deleted
-    the others. Clients are disconnected (`force`) if `allowed` and the plan showed some. Raises WriteFailedError if the
-    topic has another owner, messages without `allowed`, clients without `allowed` or that the plan did not show, or is
-    not deleted; ClusterError if it cannot be read.
+    `marker`: its marker when the plan was checked, None: it had none; `allowed`: a user allowed the loss of its
+    messages. Every partition is read before each request, because with a client on any partition Pulsar answers 412
+    *after* it deleted the others. Clients, also some that the plan did not show, are disconnected (`force`) if
+    `allowed` and the plan showed any. Raises WriteFailedError if the topic has another marker, messages without
+    `allowed`, or clients that are not to be disconnected, or if it is not deleted (some partitions may be gone);
+    ClusterError if it cannot be read, or if no broker answers.
     """
     topic = change.before
     assert isinstance(topic, TopicResource)
@@ -59,8 +60,8 @@ def delete_topic(admin: Admin, change: Delete, *, marker: str | None, allowed: b
 
 
 def refuse_stranger(marker: str | None, planned: str | None) -> None:
-    """Raises WriteFailedError if the owner of an object now (`marker`) is not the one that the plan saw (`planned`):
-    somebody created the object anew under the same name. None: nobody owns it.
+    """Raises WriteFailedError if the marker of an object now (`marker`) is not the one that the plan saw (`planned`):
+    somebody marked the object since, or created it anew under the same name. None: no marker.
     """
     if marker != planned:
         raise WriteFailedError(
@@ -103,12 +104,12 @@ def what_is_left(admin: Admin, topic: TopicResource) -> str:
 
 def delete_subscription(admin: Admin, change: Delete, *, marker: str | None, allowed: bool) -> None:
     """Deletes a subscription on all partitions; one that no longer exists is no error. `marker`, `allowed`: as in
-    `delete_topic`. Raises WriteFailedError if the subscription has another owner, unread messages without `allowed`,
-    consumers without `allowed` or that the plan did not show, or is not deleted; ClusterError if its topic cannot be
-    read.
+    `delete_topic`. Raises WriteFailedError if the subscription has another marker, unread messages without `allowed`,
+    or consumers that are not to be disconnected, or if it is not deleted (it may be gone from some partitions);
+    ClusterError if its topic cannot be read, or if no broker answers.
 
-    Other consumers are disconnected (`force`). Without `force`, a consumer on any partition makes Pulsar delete the
-    cursors of the other partitions and answer 412.
+    Consumers, also some that the plan did not show, are disconnected (`force`) if `allowed` and the plan showed any.
+    Without `force`, a consumer on any partition makes Pulsar delete the cursors of the other partitions and answer 412.
     """
     subscription = change.before
     assert isinstance(subscription, SubscriptionResource)
@@ -149,9 +150,9 @@ def _where_left(subscription: SubscriptionReading | None) -> str:
 
 
 def why_still_there(reading: TopicReading | None, subscription: SubscriptionResource, owner: str) -> str:
-    """Text for an error about a deleted subscription that still exists; "" if it is gone, or if the one that exists is
-    a new one: it has another marker than `owner`, or it has consumers and no marker, because clients that were
-    disconnected made it again.
+    """Text for an error about a deleted subscription that still exists; "" if it is gone, or if the one that exists
+    counts as a new one: it has a marker other than `owner`, or it has consumers and no marker, because clients that
+    were disconnected made it again.
 
     `reading`: the topic, read after the delete; None: the topic is gone. `owner`: owner of the deleted subscription.
     """
@@ -162,13 +163,13 @@ def why_still_there(reading: TopicReading | None, subscription: SubscriptionReso
 
 
 def delete_namespace(admin: Admin, name: NamespaceName, topologies: frozenset[str], *, allowed: bool) -> None:
-    """Deletes an empty namespace, and waits until the broker does not show it any more; one that no longer exists is no
-    error.
+    """Deletes an empty namespace, and waits up to 10 s until the broker does not show it any more; one that no longer
+    exists is no error.
 
     Raises WriteFailedError if the namespace has topics (`force` is never sent), if it has functions or connectors,
-    which Pulsar would leave without their namespace, if it has no ownership ledger, or one of a topology that is not in
-    `topologies` (another owner may have made a new namespace of the same name), or if it is not deleted; ClusterError
-    if it cannot be read.
+    which Pulsar would leave without their namespace, or if that is not known without `allowed`, if it has no ownership
+    ledger, or one of a topology that is not in `topologies` (another owner may have made a new namespace of the same
+    name), or if it is not deleted; ClusterError if it cannot be read, or if no broker answers.
 
     Args:
         topologies: names of the topologies whose ledgers may be there.

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kodoctl.plan.plan import Plan
     from kodoctl.pulsar.session import Session
     from kodoctl.pulsar.values.live_objects import Live
+    from kodoctl.topology.names import NamespaceName
 
 _LOST: Final = "the lease was lost"
 _UNWRITTEN: Final = "the ledger was not written: the lease was lost; the next plan shows what is left"
@@ -37,8 +38,8 @@ _UNSURE: Final = "lease lost before the write could be confirmed: whether it was
 
 class Executor:
     """Executor of one apply. `live`: the live inventory that the plan was checked with; `stop`: event after which no
-    further change begins; the report lists these changes as not started. `listen`: takes the events, from several
-    threads.
+    further change begins; the report lists these changes as not started, and changes that depend on them as skipped.
+    `listen`: takes the events, from several threads.
     """
 
     def __init__(  # what an apply needs
@@ -69,13 +70,21 @@ class Executor:
 
     @property
     def ledgers_before(self) -> Mapping[str, str | None]:
-        """Ownership ledgers that this apply writes, as they were before it: `TENANT/NAMESPACE/NAME of the topology` ->
-        text; None if there was no ledger.
+        """Ownership ledgers that this apply may write, as they are in the live inventory:
+        `TENANT/NAMESPACE/NAME of the topology` -> text; None if there was no ledger.
         """
         return self._ledgers.found
 
+    @property
+    def ledgers_removed(self) -> frozenset[tuple[NamespaceName, str]]:
+        """(namespace, topology) of the ledgers that this apply writes and that are not on the cluster now, as
+        `LedgerWriter.removed`.
+        """
+        return self._ledgers.removed
+
     def run(self, party: BarrierParty = ALONE) -> ApplyReport:
-        """Carries out the plan, and blocks until all changes have ended. Failures are in the report, never raised.
+        """Carries out the plan, and blocks until all changes have ended. May be called once. Failures of changes and
+        ledgers, and a lost lease, are in the report, which has no `id`; only an unexpected exception is raised.
         `party`: the barrier at which deletes wait for other clusters.
         """
         began, before = time.monotonic(), self._admin.traffic.writes
@@ -114,7 +123,7 @@ class Executor:
         notes: list[str],
     ) -> None:
         ready = []
-        for step in level:
+        for step in (one for one in level if one.key not in self._results):
             broken = [
                 key
                 for key in waits_for[step.key]
@@ -133,6 +142,7 @@ class Executor:
                 self._end(step, ChangeStatus.NOT_STARTED, "its intent could not be written")
             return
         list(pool.map(self._carry_out, ready))
+        ready += [one for step in ready for one in self._deleted_with(step) if one.key in self._results]
         done = [step for step in ready if self._results[step.key][0] is ChangeStatus.DONE]
         for step, problem in self._verifier.verify(done):
             self._end(step, ChangeStatus.FAILED, problem)
@@ -177,11 +187,11 @@ class Executor:
     def _carry_out(self, step: Step) -> None:
         if not self._may_go_on([step]):
             return
-        announce = self._journal.along if self._writer.goes_with_topic(step.change) else self._journal.before
-        if not self._note(lambda: announce(step.change, step.part.value)):
+        deleted = self._deleted_with(step)
+        if not self._note(lambda: self._announce(step, deleted)):
             self._end(step, ChangeStatus.NOT_STARTED, "interrupted" if self._stop.is_set() else _LOST)
             return
-        self._journaled.add(step.key)
+        self._journaled.update(one.key for one in (step, *deleted))
         self._listen(ApplyEvent("started", step.change, self._over, self._order.size))
         sent = self._admin.sent_here
         try:
@@ -198,6 +208,20 @@ class Executor:
             self._end(step, ChangeStatus.FAILED, problem.diagnostics[0].detail)
         else:
             self._end(step, ChangeStatus.DONE, "")
+            for one in deleted:
+                self._listen(ApplyEvent("started", one.change, self._over, self._order.size))
+                self._end(one, ChangeStatus.DONE, "")
+
+    def _deleted_with(self, step: Step) -> list[Step]:
+        return [Step(change) for change in self._writer.deleted_with(step.change)]
+
+    def _announce(self, step: Step, deleted: Iterable[Step]) -> None:
+        """Records a step in the journal, and before it the steps `deleted`, which its write makes, so that an apply that
+        dies or is stopped right after the write leaves none of them unrecorded.
+        """
+        for one in deleted:
+            self._journal.before_with_topic(one.change, one.part.value)
+        self._journal.before(step.change, step.part.value)
 
     def _end(self, step: Step, status: ChangeStatus, detail: str) -> None:
         with self._lock:

@@ -18,8 +18,8 @@ class FencedAdmin:
     """Wrapper of an Admin that checks the lease immediately before each request but a GET: after any waiting, and
     before every redirect and retry. Every method but GET counts as writing, also a POST that changes nothing.
 
-    `check` raises LockedError if the lease is lost; it reads the lease from the broker at most every few seconds
-    (kodoctl.pulsar.control.lease).
+    `check` raises LockedError if the lease is lost. `Lease.check` asks the broker only if its last confirmation is some
+    seconds old, so that requests may still be sent for these seconds after another process took the lease.
     """
 
     def __init__(self, admin: Admin, check: Callable[[], None]) -> None:
@@ -28,7 +28,7 @@ class FencedAdmin:
 
     @property
     def traffic(self) -> RequestCount:
-        """Numbers of requests sent so far, by this and every other user of the wrapped Admin."""
+        """Counts of the requests that all users of the wrapped Admin sent. Later requests change the same object."""
         return self._admin.traffic
 
     @property
@@ -53,9 +53,8 @@ class FencedAdmin:
         condition: Callable[[], None] = no_condition,
         patient: bool = True,
     ) -> Reply:
-        """Sends a call as `Admin.call` does. If the call writes, the lease is checked before each of its requests, and
-        LockedError is raised in place of the request if the lease is lost. An earlier request of the same call, which a
-        redirect or a retry follows, may have been carried out by then.
+        """Sends a call as `Admin.call` does. If the call writes, the lease is checked before each of its requests,
+        after `condition`, and LockedError is raised in place of the request if the lease is lost.
         """
 
         def check_fence() -> None:

@@ -30,17 +30,18 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class ClusterResult:
-    """Result of one cluster's apply: its report, or the error (`problem`) that ended it before it carried out the plan;
-    then `report` is None. `context`: as in `Task`.
+    """Result of one cluster's apply: its report, or the error (`problem`) that ended it; then `report` is None. A
+    KodoctlError ended it before it carried out the plan; any other error is unexpected, and may have come later.
+    `context`: as in `Task`.
     """
 
     context: str
     report: ApplyReport | None
-    problem: KodoctlError | None = None
+    problem: Exception | None = None
 
     @property
     def complete(self) -> bool:
-        """True if all changes were made and the report has no notes, so everything is recorded."""
+        """True if all changes were made and the report has no notes."""
         return self.report is not None and self.report.complete and not self.report.notes
 
 
@@ -54,18 +55,18 @@ def run_fleet(
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[ClusterResult, ...]:
     """Applies each cluster's plan, side by side, and blocks until all have ended. Returns the results in the order of
-    `tasks`. A cluster that refuses, finds a lease taken or fails unexpectedly before its first write stops all others.
-    If the command has one cluster (`ONLY`), its errors are raised in the calling thread; with several, each
-    KodoctlError is in the result of its cluster.
+    `tasks`. A cluster that refuses, finds a lease taken or fails unexpectedly before its first change stops all others.
+    If the command has one cluster (`ONLY`), its errors are raised; with several, each is in the result of its cluster,
+    so that it hides no report of another.
 
     Args:
         tasks: one for each cluster, at least one.
         absent: contexts of clusters that could not be planned. Their creates and updates are missing, so nothing is
             deleted anywhere.
         options: options of every apply.
-        listen: takes a context, and returns the function that takes the events of its apply.
-        stop: event that, once set, ends all applies after their running calls.
-        tell: takes lines about the progress.
+        listen: takes a context, and returns the function that takes the events of its apply, from several threads.
+        stop: event that, once set, ends all waits for leases, and all applies after their running calls.
+        tell: takes lines about the progress, from several threads.
     """
     if tasks[0].context == ONLY:
         report = run(tasks[0].session, tasks[0].plan, options, listen=listen(ONLY), stop=stop, tell=tell)
@@ -96,10 +97,10 @@ def _carry_out(
         report = run(task.session, task.plan, options, listen=listen, stop=stop, tell=tell, party=party)
         refusing = False
         return ClusterResult(task.context, report)
-    except (RefusedError, LockedError) as problem:
-        return ClusterResult(task.context, None, problem)
     except KodoctlError as problem:
-        refusing = False
+        refusing = isinstance(problem, RefusedError | LockedError)
+        return ClusterResult(task.context, None, problem)
+    except Exception as problem:  # noqa: BLE001  # the command shows it with the reports of the others
         return ClusterResult(task.context, None, problem)
     finally:
         party.leave(refusing=refusing)

@@ -30,7 +30,7 @@ _NOT_SHOWN: Final = "written, and the worker does not show it as it was written:
 def create_function(admin: Admin, function: FunctionResource, owner: str) -> None:
     """Creates a function with the marker `owner`, and waits until the worker shows it. Raises WriteFailedError if the
     function exists already (somebody created it since the plan), if its `package` is empty, or if the worker refuses it
-    or does not show it as written; ClusterError if it cannot be read.
+    or does not show it as written (then it may exist); ClusterError if it cannot be read, or no worker answers.
     """
     if _read(admin, function) is not None:
         raise WriteFailedError("somebody created it since the plan: plan again")
@@ -46,7 +46,7 @@ def update_function(
     it. `planned`, `hidden`: its marker, and the digest of settings that are not shown, when the plan was checked.
     Raises WriteFailedError if the function is gone or changed since then, if its marker is neither `planned` nor
     `owner` now, if its runtime options cannot contain a marker, or if the worker refuses the update or does not show it
-    as written; ClusterError if it cannot be read.
+    as written (then it may be updated); ClusterError if it cannot be read at first, or if no worker answers.
     """
     found = _read_planned(admin, before, owner, planned)
     if found.resource != before or found.hidden != hidden:
@@ -58,7 +58,8 @@ def update_function(
 def mark_function(admin: Admin, function: FunctionResource, owner: str, planned: str | None) -> None:
     """Sets the marker of a function to `owner`, which restarts its instances. `planned`: the marker that the plan saw.
     Raises WriteFailedError if its marker is neither `planned` nor `owner` now, if it is gone, if its runtime options
-    cannot contain a marker, or if the worker refuses it or does not show it; ClusterError if it cannot be read.
+    cannot contain a marker, or if the worker refuses the new marker or does not show it; ClusterError if the function
+    cannot be read at first, or if no worker answers.
     """
     _read_planned(admin, function, owner, planned)
     marked = {**_options(admin, function, owner, planned), OWNER_PROPERTY: owner}
@@ -76,9 +77,10 @@ def delete_function(admin: Admin, change: Delete, *, marker: str | None, allowed
     """Deletes a function, and waits until it is gone; one that no longer exists is no error. If Pulsar deletes its
     subscription as well, waits up to 10 s for that, too, without an error if it remains.
 
-    `marker`: owner when the plan was checked, None: nobody; `allowed`: a user allowed the loss. Raises WriteFailedError
-    if the function has another owner, if it is not deleted, or, unless `allowed`, if instances run or unread messages
-    would be lost, or if either is not known; ClusterError if the function cannot be read.
+    `marker`: its marker when the plan was checked, None: it had none, as most adopted functions; `allowed`: a user
+    allowed the loss. Raises WriteFailedError if the function has another marker, if it is not deleted, or, unless
+    `allowed`, if instances run or unread messages would be lost, or if either is not known; ClusterError if the
+    function cannot be read at first, or if no worker answers.
     """
     function = change.before
     assert isinstance(function, FunctionResource)

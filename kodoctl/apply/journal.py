@@ -35,7 +35,7 @@ class Heading:
         commit: commit of the files; None: not known.
         plan: first digits of the digest of the declared objects; "" for a plan that no file declares, such as an undo.
         changes: number of changes.
-        document: JSON of the whole plan.
+        document: JSON of the whole plan; the entry goes without one that is too large for it (`pack`).
     """
 
     verb: str
@@ -52,7 +52,7 @@ class Journal:
 
     Methods that wait for the broker (`begin`, `before`, `settle`, `end`) raise LockedError if the lease is lost;
     without a journal, only if `Lease.check` noticed the loss before. `along` and `after` do not wait: if their entry
-    cannot be stored, the next call of a method that waits raises.
+    cannot be stored, the next `settle` or `end` raises, or a `before` in the journal of the same namespace.
     """
 
     def __init__(self, lease: Lease, namespaces: Iterable[NamespaceName]) -> None:
@@ -83,9 +83,10 @@ class Journal:
         """
         self.lease.write(self._place(change), self._before(change, part))
 
-    def along(self, change: Change, part: str) -> None:
-        """Records a change that the write of another change makes, such as the end of a subscription with its topic,
-        before that write. Does not wait until the entry is stored. `part`: as in `before`.
+    def before_with_topic(self, change: Change, part: str) -> None:
+        """Records a change that needs no write of its own, because the write of another change makes it, such as the
+        end of a subscription with its topic. To call before the `before` of that write, which waits until both entries
+        are stored; this method does not wait. `part`: as in `before`.
         """
         self.lease.note(self._place(change), self._before(change, part))
 
@@ -102,7 +103,7 @@ class Journal:
 
     def end(self, *, complete: bool) -> None:
         """Writes the last entry into the journal of every namespace, and returns after all are stored. `complete`: all
-        changes were made. A journal without this entry shows that the apply died or lost its lease.
+        changes were made. Without this entry, the apply still runs, died or lost its lease.
         """
         self._everywhere("end", {"complete": complete})
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
-from kodoctl.plan.ledger_plan import LedgerPlan, entries_written, is_held
+from kodoctl.plan.ledger_plan import LedgerPlan, entries_written, final_entry, is_held
 from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin.admin import Admin, must, namespace_path
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
@@ -19,7 +19,7 @@ from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, poll_until, w
 from kodoctl.pulsar.values import ledger as ledgers
 from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind
 from kodoctl.topology.names import NamespaceName
-from kodoctl.topology.resources import Address, NamespaceResource, is_of_platform, variables_of
+from kodoctl.topology.resources import Address, NamespaceResource, is_of_platform
 
 if TYPE_CHECKING:
     from kodoctl.plan.plan import Plan
@@ -38,18 +38,21 @@ class LedgerWriter:
         self._admin = admin
         self._plan = plan
         self._owners = {owner.name: owner for owner in sorted(plan.owners, key=lambda owner: not owner.leaves)}
-        self._ending = {(owner.namespace, owner.name) for owner in plan.owners if owner.ends or plan.destroying}
         self._replaced = {(owner.namespace, earlier) for owner in plan.owners for earlier in owner.replaces}
         self._there = set(live.namespace_policies)  # namespaces that are to be seen, or will be soon
+        self._live = plan.reading or live  # by which the changes were decided
         self._entries: dict[Key, Ledger] = {}
+        self._ended: set[Key] = set()  # of the entries: they are removed
         self._written: dict[Key, str | None] = {}
         owners = {(owner.namespace, owner.name): owner for owner in plan.owners}
         everywhere = ((namespace, name) for namespace, name in entries_written(plan.owners, plan.changes))
         self.found = {f"{namespace}/{name}": _text(live, namespace, name) for namespace, name in everywhere}
         for namespace, name in sorted(entries_written(plan.owners, plan.changes) - self._replaced):
-            known = live.ledgers.get(namespace, {}).get(name)
+            known, owner = live.entry(namespace, name), owners.get((namespace, name))
+            entry = known or (_new(owner) if owner else None)
+            if entry is None:
+                continue  # objects are taken over by the marker of a topology that has no ledger here
             self._written[namespace, name] = self.found[f"{namespace}/{name}"]
-            entry, owner = known or _new(owners[namespace, name]), owners.get((namespace, name))
             databases = {**entry.databases, **(owner.databases if owner else {})}
             self._entries[namespace, name] = replace(entry, databases=databases)
         for owner in plan.owners:
@@ -58,6 +61,13 @@ class LedgerWriter:
         self._keys: dict[str, list[Key]] = {}  # of the entries, by the name of the topology
         for key in self._entries:
             self._keys.setdefault(key[1], []).append(key)
+
+    @property
+    def removed(self) -> frozenset[Key]:
+        """(namespace, topology) of the ledgers that are not on the cluster now: those that this apply removed, with
+        their namespace or without it, and those that it did not write yet.
+        """
+        return frozenset(key for key, text in self._written.items() if text is None or key[0] not in self._there)
 
     def _rename(self, earlier: Ledger, key: Key) -> None:
         """Adds the objects that the topology owned under an earlier name to its entry, with the kind of their
@@ -90,7 +100,8 @@ class LedgerWriter:
         """Writes into the ledgers which objects will be created, and which namespace policies will be set, by these
         changes. To call before the changes are carried out: an apply that dies then leaves no object that no ledger
         names, apart from grants, which only `confirm` records, and kinds that have no owner (`is_held`). Ledgers of a
-        namespace that does not exist are not written. Raises WriteFailedError, ClusterError, LockedError.
+        namespace that does not exist are not written. Raises WriteFailedError (a ledger is refused, or the ledgers of a
+        namespace would be too large), ClusterError, LockedError; some ledgers may be written then.
         """
         self._update_ownership([change for change in changes if isinstance(change, Create | Update)], intent=True)
         self._write()
@@ -107,14 +118,17 @@ class LedgerWriter:
 
     def close(self, *, complete: bool) -> None:
         """Writes the ledgers that are not written yet, at the end of the apply. Only if `complete` (all changes were
-        made), they also get the digest of the topology and the consumer settings, and lose intents without an object,
-        unless the plan has only a part of the topology; and ledgers are removed: those of earlier names of a topology,
-        and one without objects whose topology ends there or is destroyed. Raises the same errors as `record_intents`.
+        made), the ledgers of the plan's topologies first get the rest of their planned content (`final_entry`), such as
+        the digest and the consumer settings; and ledgers are removed: those of earlier names of a topology, and one
+        that ends and lists nothing any more. Raises the same errors as `record_intents`.
         """
         if complete:
             for owner in self._plan.owners:
                 key = (owner.namespace, owner.name)
-                self._entries[key] = _final_entry(self._entries[key], owner, ending=key in self._ending)
+                if (final := final_entry(self._entries[key], owner, self._live)) is not None:
+                    self._entries[key] = final
+                else:
+                    self._ended.add(key)
         self._write(final=complete)
 
     def _update_ownership(self, changes: Iterable[Change], *, intent: bool) -> None:
@@ -187,7 +201,7 @@ class LedgerWriter:
     def _write(self, *, final: bool = False) -> None:
         changed: dict[Key, str | None] = {}
         for key, entry in self._entries.items():
-            text = None if final and key in self._ending and not entry.owned else ledgers.encode(entry)
+            text = None if key in self._ended else ledgers.encode(entry)
             if text != self._written[key]:
                 changed[key] = text
         if final:
@@ -232,24 +246,3 @@ def _text(live: Live, namespace: NamespaceName, name: str) -> str | None:
 
 def _new(owner: LedgerPlan) -> Ledger:
     return Ledger(owner.name, owner.namespace, owner.source, owner.environment)
-
-
-def _final_entry(entry: Ledger, owner: LedgerPlan, *, ending: bool) -> Ledger:
-    """The entry after a complete apply. Intents without an object are removed, unless the plan was only a part: they
-    may belong to the rest.
-    """
-    owned = {address: how for address, how in entry.owned.items() if owner.partial or how is not OwnershipKind.INTENT}
-    variables = variables_of(owned)
-    if ending:
-        return replace(entry, owned=owned, namespace_keys=frozenset(), grants={}, consumers={})
-    return replace(
-        entry,
-        source=owner.source,
-        environment=owner.environment,
-        digest=owner.digest,
-        owned=owned,
-        namespace_keys=owner.namespace_keys,
-        grants=owner.grants,
-        consumers=owner.consumers,
-        databases={name: identity for name, identity in owner.databases.items() if name in variables},
-    )

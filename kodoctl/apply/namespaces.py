@@ -43,8 +43,9 @@ def create_namespace(admin: Admin, namespace: NamespaceResource, cluster: str, p
     """Creates a namespace in one PUT that contains its policies and `properties` (the ledgers), so that it never exists
     without them. Only policies that Pulsar stores elsewhere, or checks only in a request of their own, follow after it.
     Pulsar does not validate the PUT, so the policies are read back. Raises WriteFailedError if somebody else created
-    the namespace, or if the broker refuses a policy or shows other values (then the namespace exists); ClusterError if
-    it cannot be read. `cluster`: name of the cluster.
+    the namespace, if the broker refuses it, or if the broker refuses a later policy or shows other values (then the
+    namespace exists); ClusterError if no broker answers, or the policies cannot be read (then the namespace may exist).
+    `cluster`: name of the cluster.
     """
     body: dict[str, Any] = new_namespace(namespace.policies, cluster)
     body["properties"] = {**body.get("properties", {}), **properties}
@@ -78,10 +79,10 @@ def _different(found: Policies, wanted: Policies) -> list[str]:
 
 def update_namespace(admin: Admin, name: NamespaceName, changes: tuple[PolicyChange, ...], cluster: str) -> None:
     """Writes policies one after the other, in the order of `write_order`, and reads each back, because Pulsar answers
-    204 even to many wrong bodies. Raises WriteFailedError if, at first, a policy does not have the value that the plan
-    saw (then nothing is written), or later if the broker refuses a policy or does not show its new value (then those
-    before it in that order are written, and perhaps it as well); ClusterError if the policies cannot be read.
-    `cluster`: name of the cluster.
+    204 even to many wrong bodies. Raises WriteFailedError if, at first, a policy does not have its value before the
+    change (then nothing is written), or later if the broker refuses a policy or does not show its new value;
+    ClusterError if the policies cannot be read. After a later error, the policies before that one in the order are
+    written, and perhaps that one as well. `cluster`: name of the cluster.
     """
     changed = {change.policy: (change.before, change.after) for change in changes}
     now = read_policies(admin, name, cluster, changed)
@@ -105,8 +106,8 @@ def _write(admin: Admin, name: NamespaceName, step: PolicyWrite, cluster: str) -
 
 
 class GrantGuard:
-    """Guard that checks, right before a grant is changed, that nobody else changed it since the plan. The grants of a
-    namespace are read at most once a second.
+    """Guard that checks, before a grant is changed, that nobody else changed it since the plan. The grants of a
+    namespace are read at most once a second; the caller makes one call at a time for a namespace.
     """
 
     def __init__(self, admin: Admin) -> None:
@@ -129,8 +130,8 @@ class GrantGuard:
 
 
 def read_grants(admin: Admin, namespace: NamespaceName) -> dict[Address, frozenset[str]]:
-    """Reads address -> actions of every grant of a namespace and its topics; {} if the namespace does not exist. Raises
-    ClusterError.
+    """Reads address -> actions of every grant of a namespace and its persistent topics; {} if the namespace does not
+    exist. Raises ClusterError.
     """
     reply = admin.call("GET", namespace_path(namespace))
     if reply.missing:
@@ -153,8 +154,9 @@ def set_grant(admin: Admin, grant: GrantResource) -> None:
 
 
 def revoke_grant(admin: Admin, grant: GrantResource) -> None:
-    """Takes all actions away from a role; one without actions is no error (Pulsar answers 412). Raises WriteFailedError
-    if the role has other actions than the plan saw (`grant.actions`); ClusterError if they cannot be read.
+    """Takes all actions away from a role. A role without actions is no error, nor is an answer 404 or 412 of Pulsar, so
+    that the caller has to read the result. Raises WriteFailedError if the role has other actions than the plan saw
+    (`grant.actions`), or if the broker refuses; ClusterError if they cannot be read, or if no broker answers.
     """
 
     def look() -> Mapping[str, str] | None:

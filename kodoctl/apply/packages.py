@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kodoctl.apply.deletes import refuse_stranger
 from kodoctl.errors import ClusterError
 from kodoctl.protocol.properties import DIGEST_PROPERTY, OWNER_PROPERTY
 from kodoctl.pulsar.admin.admin import Admin, must
 from kodoctl.pulsar.admin.admin_http import multipart
-from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, is_done, poll_until, write_confirmed
+from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, is_done, poll_until, read_modify_write
 from kodoctl.pulsar.inventory.functions import read_functions
 from kodoctl.pulsar.inventory.packages import package_path, read_package
 from kodoctl.pulsar.values.live_objects import NO_WORKER, NO_WORKER_HERE
@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 
 def upload_package(admin: Admin, package: PackageResource, owner: str) -> None:
-    """Uploads the file of a package once, and then writes its digest, which marks the content as complete. If only a
-    part was stored, the part stays, and without a digest no apply takes it for the content.
+    """Uploads the file of a package once, with the marker `owner`, and then writes its digest, which marks the content
+    as complete. If only a part was stored, the part stays, and without a digest no apply takes it for the content.
 
     Raises WriteFailedError if the file cannot be read or is not the planned one, if somebody made this version since
-    the plan, or if the digest is not written; ClusterError if the broker refuses the upload or does not answer.
+    the plan, or if the digest is not written; ClusterError if the broker refuses the upload, cannot read the package,
+    or does not answer.
     """
     content = _content(package)
     if read_package(admin, package) is not None:
@@ -46,22 +47,25 @@ def mark_package(admin: Admin, package: PackageResource, owner: str, planned: st
     Raises WriteFailedError if the package is gone or its marker is neither `planned` nor `owner` now, or if the broker
     refuses the write or does not show it; ClusterError if it cannot be read.
     """
-    found = read_package(admin, package)
-    if found is None or found.marker not in (planned, owner):
-        raise WriteFailedError("it is gone, or somebody made it anew, since the plan: plan again")
-    _write_properties(admin, package, {OWNER_PROPERTY: owner})
+
+    def check() -> None:
+        found = read_package(admin, package)
+        if found is None or found.marker not in (planned, owner):
+            raise WriteFailedError("it is gone, or somebody made it anew, since the plan: plan again")
+
+    _write_properties(admin, package, {OWNER_PROPERTY: owner}, check)
 
 
 def delete_package(
     admin: Admin, change: Delete, *, marker: str | None, allowed: bool, unknown: Collection[str] = ()
 ) -> None:
     """Deletes a package, and waits until it is gone; one that no longer exists is no error. Raises WriteFailedError if
-    the package has another owner or other content than planned, if the deletion was not allowed, if a function or
-    connector of its namespace uses it or whether one does is not known, or if it is not deleted; ClusterError if it
-    cannot be read.
+    the package has another marker or other content than planned, if the deletion was not allowed, if a function or
+    connector of its namespace names it or cannot be read, or if it is not deleted; ClusterError if it cannot be read,
+    or if no broker answers. A function that shows no package is no obstacle.
 
     Args:
-        marker: owner when the plan was checked; None: nobody.
+        marker: its marker when the plan was checked; None: it had none.
         allowed: a user allowed the deletion; without it, no package is deleted.
         unknown: reasons why the plan did not know all functions of the namespace. If NO_WORKER_HERE is one of them, a
             broker without a function worker is no obstacle.
@@ -99,17 +103,21 @@ def _content(package: PackageResource) -> bytes:
     return content
 
 
-def _write_properties(admin: Admin, package: PackageResource, own: Mapping[str, str]) -> None:
-    """Writes these properties of a package beside its others."""
+def _write_properties(
+    admin: Admin, package: PackageResource, own: Mapping[str, str], check: Callable[[], None] = lambda: None
+) -> None:
+    """Writes these properties of a package beside its others. `check` is called before each try."""
     path = f"{package_path(package)}/metadata"
 
-    def is_written() -> bool:
-        return _properties(must(admin.call("GET", path), f"reading {package.address}")).items() >= own.items()
+    def look() -> Mapping[str, Any] | None:
+        check()
+        document = must(admin.call("GET", path), f"reading {package.address}")
+        present = _properties(document)
+        return None if present.items() >= own.items() else {**document, "properties": {**present, **own}}
 
-    document = must(admin.call("GET", path), f"reading {package.address}")
-    write_confirmed(admin, "PUT", path, {**document, "properties": {**_properties(document), **own}}, done=is_written)
+    read_modify_write(admin, path, look)
     try:
-        if not poll_until(is_written):
+        if not poll_until(lambda: look() is None):
             raise WriteFailedError("written, and the broker does not show it: plan again")
     except ClusterError as problem:
         raise WriteFailedError(f"whether it took effect is not known: {problem.diagnostics[0].detail}") from None

@@ -39,9 +39,9 @@ _CREATED_SINCE = "somebody created it since the plan: plan again"
 
 def create_platform_object(admin: Admin, cluster: str, resource: PlatformResource, *, is_prepared: bool) -> None:
     """Creates an object of the whole cluster. `is_prepared`: this apply created the object already, before it took the
-    lease, so that an equal object is its own. Raises WriteFailedError if somebody else created it since the plan, even
-    an equal one, or if the broker refuses it or does not show it as written; ClusterError if it cannot be read.
-    `cluster`: name of the cluster.
+    lease, so that an equal object is its own. Raises WriteFailedError if somebody else created it since the plan
+    (without `is_prepared`, even an equal one), or if the broker refuses it or does not show it as written; ClusterError
+    if it cannot be read, or if no broker answers. `cluster`: name of the cluster.
     """
     document = read_document(admin, cluster, resource.address)
     if document is None:
@@ -54,7 +54,8 @@ def update_platform_object(admin: Admin, cluster: str, change: Update) -> None:
     """Updates the changed fields of an object of the whole cluster; its other settings stay as they are now. Raises
     WriteFailedError if the object is gone, if a changed field has neither the value that the plan saw nor the new one,
     if a tenant would lose a cluster that its namespaces use, or if the broker refuses the new values or does not show
-    them; ClusterError if something cannot be read. `cluster`: name of the cluster.
+    them (then they may be written, of a failure domain also in part); ClusterError if something cannot be read.
+    `cluster`: name of the cluster.
     """
     planned = change.after
     assert isinstance(planned, PlatformResource)
@@ -107,8 +108,8 @@ def _text(value: object) -> str:
 def delete_platform_object(admin: Admin, cluster: str, change: Delete, *, allowed: bool) -> None:
     """Deletes an object of the whole cluster; one that no longer exists is no error. `allowed`: a user allowed that
     brokers or namespaces lose their isolation, so that a failure domain or an isolation policy is deleted even if it is
-    used. Raises WriteFailedError if the object changed since the plan, is in use, or is not deleted; ClusterError if it
-    cannot be read. `cluster`: name of the cluster.
+    used. Raises WriteFailedError if the object changed since the plan, if it is used and may not be, or if it is not
+    deleted; ClusterError if it or its users cannot be read, or if no broker answers. `cluster`: name of the cluster.
     """
     resource = change.before
     assert isinstance(resource, PlatformResource)

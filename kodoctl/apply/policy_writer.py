@@ -20,8 +20,9 @@ def write_policy(
     admin: Admin, path: str, step: PolicyWrite, requests: Iterable[Write], now: Callable[[], PolicyValue | None]
 ) -> None:
     """Sends the requests that write one policy of the object at `path`; the caller has to read the result. `now`: reads
-    the policy. Raises WriteFailedError if a request fails, or if the live value, before a request that unsets it, is
-    neither the planned nor the new value; ClusterError if no broker answers.
+    the policy. Raises WriteFailedError if a request fails, or if, before a request that unsets the policy or a part of
+    it, the live value is neither `step.before` nor a part of that, nor `step.after`; ClusterError if the policy cannot
+    be read, or no broker answers.
     """
 
     def is_written() -> bool:
@@ -43,7 +44,12 @@ def write_policy(
         where, query = f"{path}/{one.path}", dict(one.query)
         if one.method == "DELETE":
             delete(admin, where, partial(look, query))
-        else:
+            continue
+        try:
             write_confirmed(
                 admin, one.method, where, one.body if one.has_body else NOT_SENT, query=query or None, done=is_written
             )
+        except WriteFailedError as problem:
+            if step.name == "replication" and "Namespace not found" in str(problem):  # an answer of the other cluster
+                raise WriteFailedError(f"{problem}; each cluster of `replication` has to have the namespace") from None
+            raise

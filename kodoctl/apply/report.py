@@ -14,10 +14,9 @@ if TYPE_CHECKING:
 
 
 class ChangeStatus(StrEnum):
-    """Status of a change after an apply: done, failed (it may have been made in part, or unconfirmed), skipped (a
+    """Status of a change after an apply: done; failed (all, a part or nothing of it may have been made); skipped (a
     change that it depends on was not done; in an apply of several clusters, a delete also if one of them did not
-    complete its creates and updates), or not started (interrupted, the lease was lost, or its intent could not be
-    written).
+    complete its other changes); or not started (interrupted, the lease was lost, or its intent could not be written).
     """
 
     DONE = "done"
@@ -28,7 +27,7 @@ class ChangeStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChangeOutcome:
-    """Result of one change. `detail`: the reason why a change was not made, "" for one that is done."""
+    """Result of one change. `detail`: the reason of a status other than done; "" if the change is done."""
 
     change: Change
     status: ChangeStatus
@@ -48,8 +47,9 @@ class ChangeOutcome:
 @dataclass(frozen=True, slots=True)
 class ApplyEvent:
     """Event of an apply: a step of a change began (`kind` is `started`) or ended (`kind` is its status). `number`:
-    steps that have ended; `total`: steps of the whole apply. A change of a namespace can have two steps. A step that
-    ended as `done` ends again as `failed` if the cluster then does not show it; `number` does not grow with that.
+    steps that have ended; `total`: steps of the whole apply. The update of a namespace can have two steps. A step that
+    is skipped, or not started at all, only ends. A step that ended as `done` ends again as `failed` if the cluster then
+    does not show it; `number` does not grow with that.
     """
 
     kind: str
@@ -63,8 +63,8 @@ Listen = Callable[[ApplyEvent], None]
 
 
 class Listener:
-    """Wrapper of a function that receives the events of an apply. If the function raises, the apply continues without
-    it, and `notes` has the reason.
+    """Wrapper of a function that receives the events of an apply. If the function raises, it gets no further event, the
+    apply continues, and `notes` has the reason.
     """
 
     def __init__(self, listen: Listen) -> None:
@@ -89,10 +89,11 @@ class ApplyReport:
     Args:
         outcomes: one for each change, in the order of the plan.
         notes: problems that concern no single change, such as a ledger that was not written.
-        writes: number of writing requests.
-        seconds: duration.
-        interrupted: a user stopped the apply. The same command, run again, makes the changes that are left.
-        id: name of the apply in the journal, for history and undo.
+        writes: number of writing requests for the changes and the ledgers, redirects and retries included.
+        seconds: duration of the changes and waits between them, without the wait for the lease.
+        interrupted: a user stopped the apply, perhaps after its last change.
+        id: name of the apply in the journal, for history and undo; "" if the plan was not carried out.
+        journal: a namespace whose journal has the apply; "" if there is no journal.
     """
 
     outcomes: tuple[ChangeOutcome, ...]
@@ -101,6 +102,7 @@ class ApplyReport:
     seconds: float = 0.0
     interrupted: bool = False
     id: str = ""  # its name in the journal: for history and undo
+    journal: str = ""
 
     def count(self, status: ChangeStatus) -> int:
         """Number of changes that ended with this status."""

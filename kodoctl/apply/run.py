@@ -43,8 +43,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Options of an apply. `who`: text about the holder of the lease, for other users; `lock_timeout`: seconds to wait
-    for the lease; `verb` and `commit`: the command and the commit of the files, for the journal.
+    """Options of an apply. `who`: text about the user, for others who want the lease and for the journal;
+    `lock_timeout`: seconds to wait for another holder of the lease (0: see `hold`); `verb` and `commit`: the command
+    and the commit of the files (None: not known), for the journal.
     """
 
     who: str
@@ -68,12 +69,13 @@ def run(
     Raises RefusedError if the plan may not be carried out, such as on a cluster that changed since, or if another
     cluster's apply stops this one (`party`); LockedError if another apply runs, or the lease is lost before the first
     change; StoppedError if this one is interrupted while it waits for the other; ClusterError if something cannot be
-    read, or the Pulsar tenant or the control namespace cannot be created. Then nothing was written but these two, which
-    come before the lease, and entries of the index in the control namespace and of the journal.
+    read, or if a Pulsar tenant or kodoctl's own records cannot be written. Then nothing was written but, before the
+    lease, Pulsar tenants that the plan creates, and kodoctl's own records (control namespaces with the index, leases
+    and journals).
 
     Args:
         listen: takes the events of the apply, from several threads.
-        stop: event that ends the apply after its running calls.
+        stop: event that ends the apply after its running calls; None: nothing ends it early.
         tell: takes lines about the progress.
         party: the barrier at which this apply waits for those of other clusters.
     """
@@ -99,12 +101,12 @@ def run(
             checked = _recheck_plan(session, plan, live, known)
         party.wait_to_begin()
         fenced = FencedAdmin(session.admin, lease.check)
-        _index(fenced, plan, before=True)
+        _index(fenced, plan)
         journal = Journal(lease, spaces)
         executor = Executor(session, checked, live, journal, listen=listen, stop=stop)
         journal.begin(_heading(checked, options), executor.ledgers_before)
         report = _end_journal(journal, executor.run(party), journaled=session.client.available)
-        return _less_index(fenced, plan, report) if report.complete else report
+        return _less_index(fenced, plan, report, executor.ledgers_removed) if report.complete else report
 
 
 def _heading(plan: Plan, options: RunOptions) -> Heading:
@@ -113,8 +115,8 @@ def _heading(plan: Plan, options: RunOptions) -> Heading:
 
 
 def _end_journal(journal: Journal, report: ApplyReport, *, journaled: bool) -> ApplyReport:
-    """Writes the last entry of the journal, and returns the report with the id of the apply. `journaled`: a journal
-    exists.
+    """Writes the last entry of the journal, and returns the report with id and place of the apply. `journaled`: a
+    journal exists.
     """
     with contextlib.suppress(LockedError):  # the journal then shows it as cut off, which it is
         journal.end(complete=report.complete)
@@ -123,7 +125,7 @@ def _end_journal(journal: Journal, report: ApplyReport, *, journaled: bool) -> A
         shows = " and ".join(f"`kodoctl history {namespace} --id {journal.id}`" for namespace in journal.namespaces)
         advice = "shows what is written down of this apply; what is unknown there may have been done: a plan finds out"
         notes = (*notes, f"{shows} {advice}")
-    return replace(report, id=journal.id, notes=notes)
+    return replace(report, id=journal.id, notes=notes, journal=str(journal.namespaces[0]) if journaled else "")
 
 
 @contextlib.contextmanager
@@ -161,12 +163,14 @@ def _application_text(earlier: history.Applied, namespace: NamespaceName, *, lat
     return f"{earlier.id}, {began}, by {earlier.who}: {earlier.state}\n{shown}\nnothing was written now: {onward} plan again"
 
 
-def _less_index(admin: Admin, plan: Plan, report: ApplyReport) -> ApplyReport:
-    """Removes index entries after the apply. A failure adds a note to the report: a surplus entry only costs the next
-    plan a request.
+def _less_index(
+    admin: Admin, plan: Plan, report: ApplyReport, removed: frozenset[tuple[NamespaceName, str]]
+) -> ApplyReport:
+    """Removes index entries after the apply, as `_index` does. A failure adds a note to the report: a surplus entry
+    only costs the next plan a request.
     """
     try:
-        _index(admin, plan, before=False)
+        _index(admin, plan, removed)
     except KodoctlError as problem:
         note = f"where the topologies live was not written: {problem.diagnostics[0].detail}; apply again"
         return replace(report, notes=(*report.notes, note))
@@ -203,8 +207,8 @@ def _tenants(plan: Plan) -> list[str]:
 
 
 def _recheck_plan(session: Session, plan: Plan, live: Live, known: frozenset[TopicName]) -> Plan:
-    """Returns the plan with its dangers judged again on the live cluster, but for those of the topics in `known`. Raises
-    RefusedError if the plan is stale, if an object has another owner, or if a danger refuses it.
+    """Returns the plan with its dangers judged again on the live cluster, but for those of the topics in `known`.
+    Raises RefusedError if the plan is stale, if an object has another owner, or if a danger refuses it.
     """
     findings: list[Diagnostic] = [*staleness(plan, live), *of_others(plan, live), *unknown_objects(plan, live)]
     if findings:
@@ -216,13 +220,14 @@ def _recheck_plan(session: Session, plan: Plan, live: Live, known: frozenset[Top
     return judged
 
 
-def _index(admin: Admin, plan: Plan, *, before: bool) -> None:
+def _index(admin: Admin, plan: Plan, removed: frozenset[tuple[NamespaceName, str]] = frozenset()) -> None:
     """Writes the namespaces of each topology into the index of its Pulsar tenant, so that a later apply finds the
-    objects that it left there. With `before` (the apply begins) namespaces are only added; without, those that are no
-    longer used are removed as well.
+    objects that it left there. `removed`: (namespace, topology) of ledgers that are not there any more. A namespace
+    leaves the index with the ledger of a topology that ends there: while that ledger lists something, such as a
+    function that could not be read, the next plan has to find it.
     """
-    living = {(owner.name, owner.namespace) for owner in plan.owners if not owner.ends and not plan.destroying}
-    ending = {(name, owner.namespace) for owner in plan.owners for name in (owner.name, *owner.replaces)} - living
+    living = {(owner.name, owner.namespace) for owner in plan.owners if not owner.ends}
+    ended = {(name, namespace) for namespace, name in removed} - living
     for tenant in _tenants(plan):
-        more, less = ({one for one in places if one[1].tenant == tenant} for places in (living, ending))
-        write_index(admin, tenant, more=more, less=set() if before else less)
+        more, less = ({one for one in places if one[1].tenant == tenant} for places in (living, ended))
+        write_index(admin, tenant, more=more, less=less)

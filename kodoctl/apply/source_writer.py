@@ -33,16 +33,17 @@ class SourceWriter:
     """Writer of publications and replication slots. `variables`: variables of the environment, which have the URLs of
     databases; `live`: the live inventory that the plan was checked with.
 
-    Each method connects anew, and raises WriteFailedError if the database fails or is another one than in `live`.
+    Each method connects anew. It raises WriteFailedError if the database cannot be reached, refuses a statement, or is
+    another one than in `live`.
     """
 
     def __init__(self, variables: Mapping[str, str], live: Live) -> None:
         self._variables, self._live = variables, live
 
     def create_publication(self, wanted: PublicationResource, owner: str) -> None:
-        """Creates a publication, with its owner's marker, in one transaction. Raises WriteFailedError if a publication
-        of that name exists, or a slot of that name: PostgreSQL cannot read a slot by a publication that is younger than
-        it.
+        """Creates a publication, with its owner's marker, in one transaction. Raises WriteFailedError if the database
+        has a publication of that name, or a slot of that name: PostgreSQL cannot read a slot by a publication that is
+        younger than it.
         """
         with self._locked(wanted) as connection:
             if self._read(connection, wanted) is not None:
@@ -52,8 +53,9 @@ class SourceWriter:
             self._mark(connection, wanted, owner)
 
     def update_publication(self, before: PublicationResource, after: PublicationResource, owner: str) -> None:
-        """Changes tables and operations of a publication in one transaction. Raises WriteFailedError if the publication
-        is gone, differs from `before`, or has another owner than `owner` and the one that the plan saw.
+        """Gives a publication the tables and options of `after` in one transaction; its marker stays. Raises
+        WriteFailedError if the publication is gone, differs from `before`, or has another owner than `owner` and the
+        one that the plan saw.
         """
         with self._locked(after) as connection:
             self._refuse_other(self._read(connection, after), before, owner)

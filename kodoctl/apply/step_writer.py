@@ -5,6 +5,7 @@ would lose one if they were parallel are made one at a time in a namespace.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
@@ -12,7 +13,7 @@ from kodoctl.apply import deletes, functions, namespaces, packages, platform_obj
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
 from kodoctl.plan.policy_levels import PolicyLevels, levels_of, namespace_changes
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError
-from kodoctl.topology.names import NamespaceName
+from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
     FunctionResource,
     GrantResource,
@@ -50,11 +51,16 @@ class StepWriter:
         self._namespace_locks: dict[NamespaceName, threading.Lock] = {}
         self._lock = threading.Lock()
         self._topologies = frozenset(name for owner in plan.owners for name in (owner.name, *owner.replaces))
-        self._topics_deleted = {
-            change.before.name
-            for change in plan.changes
-            if isinstance(change, Delete) and isinstance(change.before, TopicResource)
+        deletes = [change for change in plan.changes if isinstance(change, Delete)]
+        self._within: dict[TopicName | NamespaceName, list[Change]] = {
+            change.before.name: [] for change in deletes if isinstance(change.before, TopicResource)
         }
+        for change in deletes:
+            match change.before:
+                case SubscriptionResource(topic=place) | GrantResource(target=place) if place in self._within:
+                    self._within[place].append(change)
+                case _:
+                    pass
 
     def levels(self, namespace: NamespaceName) -> PolicyLevels:
         """Policies from which topics of a namespace inherit (of the namespace and the broker), before and after this
@@ -63,8 +69,9 @@ class StepWriter:
         return levels_of(namespace, self._live, self._namespace_changes)
 
     def write(self, step: Step) -> None:
-        """Carries out one step, and blocks meanwhile. Raises WriteFailedError or ClusterError if the step was not done
-        or could not be confirmed, LockedError if the lease was lost.
+        """Carries out one step, and blocks meanwhile; `Verifier` confirms the result. Raises WriteFailedError or
+        ClusterError if the step was not done in full, or it is not known whether it was; LockedError if the lease was
+        lost, perhaps in the middle of the step.
         """
         change = step.change
         match change:
@@ -82,15 +89,15 @@ class StepWriter:
             case _:
                 assert_never(change)
 
-    def goes_with_topic(self, change: Change) -> bool:
-        """True if a change needs no request, because it deletes a subscription or grant of a topic that the plan
-        deletes as well.
+    def deleted_with(self, change: Change) -> Sequence[Change]:
+        """Returns the changes of the plan that need no request of their own, because `change` deletes their topic:
+        Pulsar drops its subscriptions and grants with it, under the topic's guard. Nothing for any other change.
         """
         match change:
-            case Delete(before=SubscriptionResource(topic=place) | GrantResource(target=place)):
-                return place in self._topics_deleted
+            case Delete(before=TopicResource(name=name)):
+                return self._within[name]
             case _:
-                return False
+                return ()
 
     def _create(self, resource: Resource, change: Create) -> None:
         match resource:
@@ -160,8 +167,6 @@ class StepWriter:
         match change.before:
             case TopicResource():
                 deletes.delete_topic(self._admin, change, marker=marker, allowed=allowed)
-            case SubscriptionResource() | GrantResource() if self.goes_with_topic(change):
-                pass  # Pulsar drops both with their topic, under the topic's guard
             case SubscriptionResource():
                 deletes.delete_subscription(self._admin, change, marker=marker, allowed=allowed)
             case GrantResource() as grant:

@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.protocol.properties import OWNER_PROPERTY
-from kodoctl.pulsar.admin.admin import Admin, Reply, must, subscription_path
-from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, write_confirmed
+from kodoctl.pulsar.admin.admin import Admin, must, subscription_path
+from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, read_modify_write, write_confirmed
 from kodoctl.pulsar.admin.topic_stats import SubscriptionReading, TopicReading, read_topic
 from kodoctl.topology.names import partition_numbers
 
@@ -25,9 +25,10 @@ _LATEST: Final = {"ledgerId": 2**63 - 1, "entryId": 2**63 - 1, "partitionIndex":
 
 
 def create_subscription(admin: Admin, subscription: SubscriptionResource, owner: str) -> None:
-    """Creates a subscription with the marker `owner` on every partition, at `subscription.start` (earliest or latest
-    message). Raises WriteFailedError if the broker refuses, if another client created the subscription since the plan,
-    or if it is not known whether the subscription is at its start; ClusterError if it cannot be read.
+    """Creates a subscription with the marker `owner` on every partition, at `subscription.start`: before the earliest
+    message or behind the latest one. Raises WriteFailedError if the broker refuses, if another client created the
+    subscription since the plan, or if it is not known whether every partition has the subscription, at its start;
+    ClusterError if it cannot be read, or if no broker answers.
     """
     if _put(admin, subscription, owner):
         return
@@ -41,9 +42,10 @@ def create_subscription(admin: Admin, subscription: SubscriptionResource, owner:
 def heal_subscription(
     admin: Admin, subscription: SubscriptionResource, owner: str | None, lacking: Collection[int]
 ) -> None:
-    """Creates a subscription on the partitions that lack it (`lacking`: their numbers), at `subscription.start`. Other
-    partitions keep their position. `owner`: owner for its marker, None: no marker. Raises WriteFailedError if the
-    broker refuses, or if it is not known whether the subscription is at its start; ClusterError if it cannot be read.
+    """Creates a subscription on the partitions that lack it (`lacking`: their numbers), at `subscription.start`. On all
+    other partitions it keeps its position and its marker. `owner`: owner for the marker on the new ones, None: no
+    marker there. Raises WriteFailedError if the broker refuses, or if it is not known whether every partition has the
+    subscription, at its start; ClusterError if it cannot be read, or if no broker answers.
     """
     if not _put(admin, subscription, owner):
         _move_to_start(admin, subscription, lacking)
@@ -116,26 +118,26 @@ def _find(topic: TopicReading | None, subscription: SubscriptionResource) -> Sub
 
 def mark_subscription(admin: Admin, subscription: SubscriptionResource, owner: str | None, planned: str | None) -> None:
     """Sets the marker of a subscription to `owner`, or removes the marker (None). Does nothing if the subscription does
-    not exist or a partition lacks it: the change that creates it there sets the marker. `planned`: the marker that the
+    not exist or a partition lacks it; a change that creates it there sets the marker. `planned`: the marker that the
     plan saw. Raises WriteFailedError if the subscription now has a marker other than `planned` and `owner` (none is no
-    error), or if the broker refuses; ClusterError if the properties cannot be read.
+    error), or if the broker refuses; ClusterError if the properties cannot be read, or if no broker answers.
 
-    The request replaces all properties, so the others, such as live orders, are sent again.
+    The request replaces all properties, so the others, such as live orders, are sent again as they were read just
+    before: what another client changes between the two requests is lost.
     """
     path = f"{subscription_path(subscription.topic, subscription.name)}/properties"
-    reply = admin.call("GET", path)
-    if reply.missing:
-        return  # a partition lacks it: healing it, which the plan has too, marks it
-    found = must(reply, f"reading properties of {subscription.address}") or {}
-    properties = {str(key): str(value) for key, value in found.items()}
-    if (marker := properties.get(OWNER_PROPERTY)) not in (None, planned, owner):
-        raise WriteFailedError(f"it belongs to {marker!r} since the plan: plan again")
-    wanted = {key: value for key, value in properties.items() if key != OWNER_PROPERTY}
-    if owner is not None:
-        wanted[OWNER_PROPERTY] = owner
-    if wanted != properties:
-        write_confirmed(admin, "PUT", path, wanted, done=lambda: _shows(admin.call("GET", path), wanted))
 
+    def look() -> Mapping[str, str] | None:
+        reply = admin.call("GET", path)
+        if reply.missing:
+            return None  # a partition lacks it: healing it, which the plan has too, marks it
+        found = must(reply, f"reading properties of {subscription.address}") or {}
+        properties = {str(key): str(value) for key, value in found.items()}
+        if (marker := properties.get(OWNER_PROPERTY)) not in (None, planned, owner):
+            raise WriteFailedError(f"it belongs to {marker!r} since the plan: plan again")
+        wanted = {key: value for key, value in properties.items() if key != OWNER_PROPERTY}
+        if owner is not None:
+            wanted[OWNER_PROPERTY] = owner
+        return wanted if wanted != properties else None
 
-def _shows(reply: Reply, wanted: Mapping[str, str]) -> bool:
-    return reply.ok and (reply.data or {}) == wanted
+    read_modify_write(admin, path, look)

@@ -6,7 +6,7 @@ Every function carries out one change, and raises WriteFailedError with a reason
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.apply.policy_writer import write_policy
@@ -33,12 +33,12 @@ _MOMENT_S: Final = 2.0
 
 
 def create_topic(admin: Admin, topic: TopicResource, owner: str, levels: PolicyLevels) -> None:
-    """Creates a topic with its marker in one request, then sets its policies. The request fails if a partitioned topic
-    exists already; for a plain one it may succeed all the same, if a client made the topic at the same moment, which
-    then gets the marker in a second request. A topic that exists, but is an empty replica of another cluster's topic,
-    also gets the marker, and is no error. `levels`: policies from which the topic inherits. Raises WriteFailedError if
-    somebody else created the topic, or if the broker refuses a request, after which the topic may exist; ClusterError
-    if it cannot be read.
+    """Creates a topic with the marker `owner` in one request, then sets its policies. For a plain topic the request may
+    succeed although a client made the topic at the same moment, which then gets the marker in a second request. A topic
+    that exists already is an error, unless it has the marker `owner`, or is an empty replica of another cluster's topic
+    without a marker, which gets one. `levels`: policies from which the topic inherits. Raises WriteFailedError if
+    somebody else created the topic, or if the broker refuses a request; ClusterError if the topic cannot be read, or no
+    broker answers. After an error, the topic may exist.
     """
 
     def ours() -> bool:
@@ -84,13 +84,14 @@ def update_topic(
 
     Raises WriteFailedError if a policy in `fields` no longer has the value that the plan saw; then nothing is written,
     because added partitions cannot be removed. Also raises it if the broker refuses a request, or partitions are still
-    missing afterwards; then a part may be written. Raises ClusterError if something cannot be read.
+    missing afterwards. Raises ClusterError if something cannot be read, or no broker answers. After any other error
+    than the first one, a part may be written. The caller has to read the result of the policies.
     """
     names = {field.name for field in fields}
     policies = {field.policy: (field.before, field.after) for field in fields if isinstance(field, PolicyChange)}
     for name, (old, _) in policies.items():
         if not _as_planned(admin, after.name, name, old):
-            now = read_policy(admin, after.name, name)
+            now = read_policy(admin, after.name, name, old)
             raise WriteFailedError(f"{name} changed since the plan: planned from {old}, now {now}; plan again")
     if names & {"partitions", "missing_partitions"}:
         _set_partitions(admin, before, max(after.partitions, before.partitions))
@@ -105,39 +106,33 @@ def _as_planned(admin: Admin, topic: TopicName, name: str, planned: PolicyValue 
     """True if a policy has its planned value. Reads it for up to 2 s, because a broker that shuts down may show a
     policy as unset for a moment (kodoctl.pulsar.inventory.topic_policy_reader).
     """
-    return poll_until(
-        lambda: is_equal(name, read_policy(admin, topic, name, _map(planned)), planned), seconds=_MOMENT_S
-    )
+    return poll_until(lambda: is_equal(name, read_policy(admin, topic, name, planned), planned), seconds=_MOMENT_S)
 
 
 def set_policies(admin: Admin, topic: TopicName, changed: Changed, levels: PolicyLevels) -> None:
     """Writes policies of one topic, one after the other, in an order that the broker accepts. `changed`: policy ->
-    (value before, value after; None: unset); `levels`: policies from which the topic inherits. Raises WriteFailedError
-    if a request fails, or if a policy that is to be unset has neither its value before nor after; ClusterError if no
-    broker answers. Policies before that one are then written.
+    (value before, value after; None: unset); `levels`: policies from which the topic inherits. Raises the errors of
+    `write_policy`; policies before that one in the order are then written. The caller has to read the result.
     """
     beneath = {name: levels.effective(name, None, after=True).value for name in ("retention", "backlog_quota")}
     for step in write_order(changed, beneath, by_time=True):
 
         def now(step: PolicyWrite = step) -> PolicyValue | None:
-            return read_policy(admin, topic, step.name, {**_map(step.before), **_map(step.after)})
+            return read_policy(admin, topic, step.name, step.before, step.after)
 
         write_policy(admin, topic_path(topic), step, topic_writes(step.name, step.after, step.before), now)
 
 
-def _map(value: PolicyValue | None) -> Mapping[str, PolicyValue]:
-    return value if isinstance(value, dict) else {}
-
-
-def read_policy(admin: Admin, topic: TopicName, name: str, subscriptions: Iterable[str] = ()) -> PolicyValue | None:
-    """Reads one policy that is set on the topic itself; None if it is unset there. `subscriptions`: names of
-    subscriptions that the topic may not have, whose rates are read as well (only for the policy of rates by
-    subscription). Raises ClusterError.
+def read_policy(admin: Admin, topic: TopicName, name: str, *expected: PolicyValue | None) -> PolicyValue | None:
+    """Reads one policy that is set on the topic itself; None if it is unset there. `expected`: values that it may have.
+    The rates of the subscriptions that they name are read as well, because rates may be set for subscriptions that the
+    topic does not have yet. Raises ClusterError.
     """
     codec = BY_NAME[name]
     if codec is BY_SUBSCRIPTION:
         there = must(admin.call("GET", f"{topic_path(topic)}/subscriptions"), f"reading {name} of {topic}")
-        raw = read_subscription_rates(admin, topic, {*there, *subscriptions})
+        named = {subscription for value in expected if isinstance(value, dict) for subscription in value}
+        raw = read_subscription_rates(admin, topic, {*there, *named})
         return codec.shape.decode(raw)
     raw = must(admin.call("GET", f"{topic_path(topic)}/{codec.bulk_name}"), f"reading {name} of {topic}")
     return codec.shape.decode(raw) if is_set(raw) else None
@@ -174,8 +169,8 @@ def _set_partitions(admin: Admin, before: TopicResource, count: int) -> None:
 
 def mark_topic(admin: Admin, topic: TopicName, owner: str | None, planned: str | None) -> None:
     """Sets the marker of a topic to `owner`, or removes it (None); other properties stay. `planned`: the marker that
-    the plan saw. Raises WriteFailedError if another owner than `planned` and `owner` has marked the topic since, if the
-    topic is gone, or if the broker refuses; ClusterError if the topic cannot be read.
+    the plan saw. Raises WriteFailedError if the topic now has a marker other than `planned` and `owner` (none is no
+    error), if the topic is gone, or if the broker refuses; ClusterError if the topic cannot be read.
     """
     path = f"{topic_path(topic)}/properties"
 

@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from kodoctl.plan.policy_levels import PolicyLevels
     from kodoctl.pulsar.admin.admin import Admin
     from kodoctl.pulsar.binary.client import BrokerClient
-    from kodoctl.topology.model.policies import Policies
+    from kodoctl.topology.model.policies import Policies, PolicyValue
 
 _LISTING: Final = 2  # requests that list the topics of a namespace
 Problem = tuple[Step, str]
 
 
 class Verifier:
-    """Comparison of the live cluster with the writes of one level of a plan: a broker's success is not believed until a
-    read shows the change.
+    """Comparison of the live cluster, and of the databases of sources, with the writes of one level of a plan: a
+    broker's success is not believed until a read shows the change.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class Verifier:
         self._admin, self._client, self._levels, self._databases = admin, client, levels, databases
 
     def verify(self, steps: Sequence[Step]) -> list[Problem]:
-        """Returns (step, text about the difference) for each step that the broker does not show as carried out. Waits
-        up to 10 s for a value that appears late.
+        """Returns (step, text about the difference) for each of the steps that cluster or database does not show as
+        carried out, or cannot be asked about. Waits up to 10 s for each value that appears late.
 
-        Not checked are adoptions, forgets, and objects that their writers confirm themselves (tenants, namespaces,
-        schemas, functions, packages, objects of the whole cluster); of topics, only policies and deletions are. If the
-        cluster cannot be read, all creates, updates and deletes are returned.
+        Not checked are adoptions, forgets, tenants, namespaces, schemas, functions, packages and objects of the whole
+        cluster; of topics, only policies and deletions are. If a part of the cluster cannot be read, all creates,
+        updates and deletes among the steps are returned.
         """
         written = [step for step in steps if isinstance(step.change, Create | Update | Delete)]
         try:
@@ -93,7 +93,7 @@ class Verifier:
             late = [name for name, value in changed.items() if not is_equal(name, shown.get(name), value)]
             for name in late:
                 if not self._shows(topic, name, changed[name]):
-                    now = read_policy(self._admin, topic, name)
+                    now = read_policy(self._admin, topic, name, changed[name])
                     yield step, f"{name}: written {changed[name]}, the broker shows {now}"
                     break
 
@@ -101,8 +101,8 @@ class Verifier:
         levels = self._levels(namespace)
         return validates(levels.namespace_after, levels.broker)
 
-    def _shows(self, topic: TopicName, name: str, wanted: object) -> bool:
-        return poll_until(lambda: is_equal(name, read_policy(self._admin, topic, name), wanted))
+    def _shows(self, topic: TopicName, name: str, wanted: PolicyValue | None) -> bool:
+        return poll_until(lambda: is_equal(name, read_policy(self._admin, topic, name, wanted), wanted))
 
     def _listed(self, steps: Sequence[Step], pool: ThreadPoolExecutor) -> Mapping[NamespaceName, set[TopicName]]:
         """Topics of each namespace in which topics were deleted, or subscriptions of more topics than a list costs

@@ -134,4 +134,4 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Root command `kodoctl`, which has the option --version and the groups of commands."""
+    """Root command `kodoctl`, which has the option --version, the commands and the groups of commands."""

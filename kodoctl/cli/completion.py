@@ -89,19 +89,25 @@ def _subscriptions(given: Mapping[str, Any]) -> Iterator[str]:
                 yield from root.members("topics", topic, "subscriptions")
 
 
-def _namespaces(given: Mapping[str, Any]) -> Iterator[str]:
+def _places(given: Mapping[str, Any]) -> Iterator[tuple[str, Node]]:
+    """Yields (TENANT/NAMESPACE, root) of each file that names both: a file of team rules, for example, names none."""
     for root in _roots(given):
         head = root.members()
-        yield f"{head['tenant'].value}/{head['namespace'].value}"
+        if {"tenant", "namespace"} <= head.keys():
+            yield f"{head['tenant'].value}/{head['namespace'].value}", root
+
+
+def _namespaces(given: Mapping[str, Any]) -> Iterator[str]:
+    for place, _ in _places(given):
+        yield place
 
 
 def _full_topics(given: Mapping[str, Any]) -> Iterator[str]:
     if given.get("topology"):  # then a topic is named as in the file
         yield from _topics(given)
         return
-    for root in _roots({}):
-        head = root.members()
-        yield from (f"{head['tenant'].value}/{head['namespace'].value}/{name}" for name in root.members("topics"))
+    for place, root in _places({}):
+        yield from (f"{place}/{name}" for name in root.members("topics"))
 
 
 def _applies(given: Mapping[str, Any]) -> list[str]:
@@ -131,7 +137,7 @@ def _journal_ids(given: Mapping[str, Any], ids: _Ids) -> list[str]:
 
 
 def _read_ids(given: Mapping[str, Any], spaces: Iterable[str], ids: _Ids, found: list[str]) -> None:
-    """Adds the ids in the journals of the namespaces `spaces` to `found`."""
+    """Adds the ids in the journals of the namespaces `spaces` to `found`. A journal that cannot be read is left out."""
     from dataclasses import fields
 
     from kodoctl.cli.common.command_target import TargetOptions, parse_namespace
@@ -143,8 +149,9 @@ def _read_ids(given: Mapping[str, Any], spaces: Iterable[str], ids: _Ids, found:
     first = contexts if isinstance(contexts, str | None) else next(iter(contexts), None)
     with contextlib.suppress(Exception), TargetOptions(**{**flags, "context": first}).session() as session:
         for space in spaces:
-            entries = read_journal(session.admin, session.client, parse_namespace(space))
-            found.extend(ids(map(parse, entries), space))
+            with contextlib.suppress(Exception):
+                entries = read_journal(session.admin, session.client, parse_namespace(space))
+                found.extend(ids(map(parse, entries), space))
 
 
 Source = Callable[[Mapping[str, Any]], Iterable[str]]

@@ -67,7 +67,8 @@ SELECT n.nspname || '.' || c.relname, c.relkind::text, c.relreplident::text, c.r
              JOIN pg_attribute a ON a.attnum = k.number
              WHERE i.indrelid = c.oid AND a.attrelid = c.oid AND i.indisprimary ORDER BY k.place),
        ARRAY(SELECT a.attname::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY(i.indkey)
-             WHERE i.indrelid = c.oid AND i.indisreplident),
+             WHERE i.indrelid = c.oid AND i.indimmediate  -- the server passes over a deferrable primary key
+               AND CASE c.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END),
        CASE WHEN c.relkind = 'p' THEN
            (SELECT min(p.oid::regclass::text) FROM pg_partition_tree(c.oid) t JOIN pg_class p ON p.oid = t.relid
             WHERE t.isleaf AND p.relreplident <> c.relreplident) END
@@ -131,7 +132,7 @@ def _facts(connection: Any, tables: frozenset[str], slots: list[str]) -> Databas
             kind,
             frozenset(columns),
             tuple(key),
-            _identity(identity, columns, key, indexed),
+            frozenset(columns if identity == "f" else indexed) or None,
             readable,
             owned,
             logged,
@@ -142,12 +143,6 @@ def _facts(connection: Any, tables: frozenset[str], slots: list[str]) -> Databas
     taken = dict(connection.execute(_TAKEN, [slots]).fetchall())
     identity = connection.execute(IDENTITY).fetchone()[0]
     return replace(DatabaseFacts("", identity, False, *server), tables=found, taken=taken)
-
-
-def _identity(kind: str, columns: list[str], key: list[str], indexed: list[str]) -> frozenset[str] | None:
-    """Columns that the server logs of a deleted row; None if it logs none, and so refuses updates and deletes."""
-    found = {"f": columns, "d": key, "i": indexed}.get(kind, [])
-    return frozenset(found) if found else None
 
 
 def _publications(connection: Any, variable: str, names: Names, live: Live) -> list[LiveObject]:

@@ -26,10 +26,10 @@ class DatabaseError(Exception):
 def connection_of(
     variable: str, variables: Mapping[str, str], *, replication: str | None = None
 ) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-    """Context with a connection, on which each statement is a transaction of its own. Waits at most 10 s (TIMEOUT) for
-    the connection, unless the address says otherwise; without `replication`, a statement waits at most 10 s for a lock.
-    Raises DatabaseError, also for errors of statements inside the context. `replication`: libpq's parameter of this
-    name; None: no replication.
+    """Context with a connection, on which each statement is a transaction of its own. Waits at most 10 s (TIMEOUT)
+    for each address of a host, unless the variable says otherwise; without `replication`, a statement waits at most 10
+    s for a lock. Nothing limits the time in which a server answers a statement. Raises DatabaseError, also for errors
+    of statements inside the context. `replication`: libpq's parameter of this name; None: no replication.
     """
     options = address_of(variable, variables)
     import psycopg
@@ -38,7 +38,11 @@ def connection_of(
         options["replication"] = replication
     try:
         settings = {"connect_timeout": TIMEOUT, "application_name": "kodoctl", **options}
-        with psycopg.connect(**settings, autocommit=True, prepare_threshold=None) as connection:
+        try:
+            opened = psycopg.connect(**settings, autocommit=True, prepare_threshold=None)
+        except UnicodeError:  # an empty or long part of a host, which psycopg itself looks up
+            raise DatabaseError(f"the value of {variable} names a host that no host can have") from None
+        with opened as connection:
             if replication is None:
                 connection.execute(f"SET lock_timeout = '{TIMEOUT}s'")
             yield connection
@@ -62,7 +66,7 @@ def address_of(variable: str, variables: Mapping[str, str]) -> dict[str, Any]:
         raise DatabaseError(f"the value of {variable} has more than one @: write %40 for an @ in the password")
     try:
         options: dict[str, Any] = conninfo_to_dict(_DRIVER.sub(r"\1", url))
-    except Error:  # its text repeats the value
+    except (Error, UnicodeError):  # their texts repeat the value, which may have bytes that are not UTF-8
         raise DatabaseError(
             f"the value of {variable} is no address: write postgresql://USER:PASSWORD@HOST/DATABASE"
         ) from None

@@ -19,7 +19,7 @@ from kodoctl.dev import cluster_nodes as nodes
 from kodoctl.dev import jars, java, logs, node_config, node_files, process, versions
 from kodoctl.dev.broker_engine import PATIENCE, Launch
 from kodoctl.dev.cluster_nodes import ClusterNode, NodeKind, NodeState
-from kodoctl.dev.dev_errors import failure, too_little_room
+from kodoctl.dev.dev_errors import failure, still_there, too_little_room
 from kodoctl.dev.instance import Auth, Folder, Homes, Instance
 from kodoctl.dev.java import Memory
 from kodoctl.dev.java_engine import token_places
@@ -339,11 +339,7 @@ class ClusterEngine:
             gone = list(pool.map(lambda folder: nodes.stop(folder, patience=patience), folders))
         left = [folder for folder, is_gone in zip(folders, gone, strict=True) if not is_gone]
         if left:
-            numbers = [known.pid for folder in left if (known := nodes.process_of(folder))]
-            detail = (
-                f"still there: process {', '.join(map(str, numbers))}; it may hang in the system, waiting for a disk"
-            )
-            raise failure("K620", "cannot stop the broker", detail)
+            raise still_there(*(known.pid for folder in left if (known := nodes.process_of(folder))))
 
 
 def _ports(instance: Instance) -> ClusterPorts:

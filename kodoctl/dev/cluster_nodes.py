@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -33,7 +34,8 @@ class NodeKind(StrEnum):
 
 class NodeState(StrEnum):
     """State of a node. STOPPED, KILLED and DIED: it does not run, because of an orderly stop (`dev stop` or `dev down`)
-    or because it was never started, because of `dev kill`, or for another reason.
+    or because it was never started, because of `dev kill`, or for another reason. `dev down` makes KILLED and DIED
+    nodes STOPPED.
     """
 
     RUNNING = "running"
@@ -114,14 +116,15 @@ def write_process(folder: Folder, started: Process | None) -> None:
 
 def stop(folder: Folder, *, patience: float) -> bool:
     """Ends a node in order, and by force after `patience` seconds. Returns False if it still runs. A node that had died
-    counts as stopped from then on.
+    or was killed counts as stopped from then on; if the disk is full, it stays as it was, and one that ran has died.
     """
     known = process_of(folder)
-    if known is None or state(folder) in (NodeState.STOPPED, NodeState.KILLED):
+    if known is None:
         return True
     gone = process.stop(known, patience=patience)
     if gone:
-        _write(folder, None, NodeState.STOPPED)
+        with suppress(OSError):  # the disk may be full, and other nodes have to end too
+            _write(folder, None, NodeState.STOPPED)
     return gone
 
 
@@ -141,7 +144,7 @@ def pause(folder: Folder) -> bool:
     was_paused = state(folder) is NodeState.PAUSED
     paused = _signal(folder, signal.SIGSTOP, NodeState.PAUSED)
     if paused and not was_paused:
-        write_private(folder.path / _PAUSED_AT, str(time.time()))
+        write_private(folder.path / _PAUSED_AT, str(time.monotonic()))  # one clock for all processes since the boot
     return paused
 
 
@@ -156,7 +159,7 @@ def resume(folder: Folder) -> float | None:
         return 0.0
     since = float(mark.read_text(encoding="utf-8"))
     mark.unlink()
-    return time.time() - since
+    return time.monotonic() - since
 
 
 def _signal(folder: Folder, number: signal.Signals, wanted: NodeState) -> bool:

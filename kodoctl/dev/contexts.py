@@ -1,4 +1,6 @@
-"""Context of an instance in the user's configuration file. A context for another cluster is never changed."""
+"""Context of an instance in the user's configuration file. A context for another host is never changed; one for
+127.0.0.1 counts as that of an instance.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def is_foreign(context: Context | None) -> bool:
 
 
 def check_usable(file: Path, name: str) -> None:
-    """Raises KodoctlError (K617) if the context `name` in the file is for another cluster."""
+    """Raises KodoctlError (K617) if the context `name` in the file is for another cluster, as `is_foreign` says. Raises
+    K502 or another KodoctlError if the file cannot be read.
+    """
     context = in_file(file, name)
     if context is not None and is_foreign(context):
         detail = f"the context `{name}` is for {context.admin_url} and stays so; give the instance another --name"
@@ -31,8 +35,8 @@ def check_usable(file: Path, name: str) -> None:
 
 
 def write(file: Path, instance: Instance, folder: Folder, *, use: bool) -> None:
-    """Adds or replaces the instance's context in the file: addresses and, if the instance has tokens, the token file of
-    TOKEN_ROLE. `use`: also makes it the current one.
+    """Adds the instance's context to the file, or replaces it with all its keys: addresses and, if the instance has
+    tokens, the token file of TOKEN_ROLE. `use`: also makes it the current one. Raises as `write_context` does.
     """
     values = {"admin_url": instance.admin_url, "broker_url": instance.broker_url, "function_worker": NO_WORKERS}
     if instance.auth is Auth.TOKEN:

@@ -19,6 +19,14 @@ def failure(code: str, summary: str, detail: str, where: Path | None = None) -> 
     return KodoctlError(error(code, summary, detail, Where(str(where)) if where else None))
 
 
+def still_there(*pids: int) -> KodoctlError:
+    """Makes the error (K620) that processes did not end, not even by force."""
+    named = f"process {', '.join(map(str, pids))}" if pids else "its process"
+    return failure(
+        "K620", "cannot stop the broker", f"still there: {named}; it may hang in the system, waiting for a disk"
+    )
+
+
 def not_found(code: str, summary: str, detail: str) -> UsageError:
     """Makes the error for an instance or a node that the command line names and that does not exist on this machine."""
     return UsageError(error(code, summary, detail))

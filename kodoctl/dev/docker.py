@@ -206,12 +206,15 @@ class DockerEngine(BrokerEngine):
                 reader.terminate()
 
     def leftover(self, instance: Instance) -> str | None:
-        """Text that names the Docker volume of this name; None if there is none, or no daemon answers. The volume may
-        be of an instance in another KODOCTL_DEV_HOME, because Docker has one set of volumes. Raises KodoctlError (K618)
-        as `wipe` does.
+        """Text that names the Docker volume of this name; None if there is none. The volume may be of an instance in
+        another KODOCTL_DEV_HOME, because Docker has one set of volumes. Raises KodoctlError (K618) if no daemon
+        answers.
         """
         name = container(instance.name)
-        return f"the Docker volume {name}" if self._try(["volume", "inspect", name]).returncode == 0 else None
+        if self._try(["volume", "inspect", name]).returncode == 0:
+            return f"the Docker volume {name}"
+        self._require_daemon()
+        return None
 
     def wipe(self, instance: Instance) -> None:
         """Deletes container and volume. A refusal of Docker to delete one of them is ignored. Raises KodoctlError
@@ -237,7 +240,8 @@ class DockerEngine(BrokerEngine):
     def _do(self, arguments: list[str], seconds: float) -> None:
         answer = self._call(arguments, seconds)
         if answer.returncode != 0:
-            lines = (answer.stderr or answer.stdout).strip().splitlines()
+            output = (answer.stderr or answer.stdout).splitlines()
+            lines = [line for line in output if line.strip() and "--help" not in line]  # the last may name help
             detail = f"`docker {arguments[0]}` failed: {logs.printable(lines[-1]) if lines else 'it does not say why'}"
             raise failure("K618", "Docker cannot be used", detail)
 

@@ -11,7 +11,7 @@ from kodoctl.dev import cluster_nodes, readiness, service
 from kodoctl.dev import instance as record
 from kodoctl.dev.cluster_engine import ClusterEngine
 from kodoctl.dev.cluster_nodes import ClusterNode, NodeKind, NodeState
-from kodoctl.dev.dev_errors import disk_errors, failure, not_found
+from kodoctl.dev.dev_errors import disk_errors, failure, not_found, still_there
 from kodoctl.dev.progress import Tell, quiet
 from kodoctl.dev.typed_command import dev_command
 
@@ -62,9 +62,10 @@ def carry_out(
     Raises KodoctlError: K615, K625, K620 (KILL, STOP: the node does not end), K626 (its state does not permit the
     action), and those of a start.
     """
-    engine, instance, found = find(homes, environ, name, node)
-    folder = engine.folder(instance, found)
+    find(homes, environ, name, node)
     with disk_errors(homes.data), record.lock(homes, name, tell):
+        engine, instance, found = find(homes, environ, name, node)  # as the command left it that had the lock
+        folder = engine.folder(instance, found)
         state = cluster_nodes.state(folder)
         runs = state in (NodeState.RUNNING, NodeState.PAUSED)
         if runs == (action is NodeAction.START):
@@ -73,9 +74,8 @@ def carry_out(
             case NodeAction.KILL:
                 cluster_nodes.kill(folder)
                 if cluster_nodes.state(folder) in (NodeState.RUNNING, NodeState.PAUSED):
-                    raise failure(
-                        "K620", "cannot stop the broker", f"{found.name} of `{name}` is still there after 10 s"
-                    )
+                    known = cluster_nodes.process_of(folder)
+                    raise still_there(*([known.pid] if known else []))
             case NodeAction.PAUSE:
                 cluster_nodes.pause(folder)
             case NodeAction.RESUME:

@@ -158,8 +158,9 @@ class Instance:
 
 
 def read_instance(folder: Folder) -> Instance | None:
-    """Reads the record of the instance in a folder; None if there is no record. Raises KodoctlError (K621) if the
-    record is damaged, or was written by another version of kodoctl.
+    """Reads the record of the instance in a folder. Returns None if there is no record, or if it is that of another
+    instance, because the folder is a copy or was renamed. Raises KodoctlError (K621) if the record is damaged, or was
+    written by another version of kodoctl.
     """
     try:
         content = json.loads(folder.record.read_text(encoding="utf-8"))
@@ -168,10 +169,14 @@ def read_instance(folder: Folder) -> Instance | None:
     except ValueError:
         content = None
     try:
-        return _parse(content)
+        found = _parse(content)
     except (KeyError, TypeError, ValueError):
-        detail = f"it is no record of this version of kodoctl; remove the folder {folder.path} to start anew"
+        detail = (
+            "it is no record of this version of kodoctl\n"
+            f"to start anew, end its broker by hand if it runs, then remove the folder {folder.path}"
+        )
         raise failure("K621", "cannot read instance", detail, folder.record) from None
+    return found if found.name == folder.path.name else None
 
 
 def _parse(content: Any) -> Instance:
@@ -182,7 +187,7 @@ def _parse(content: Any) -> Instance:
         version=content["version"],
         engine=EngineName(content["engine"]),
         auth=Auth(content["auth"]),
-        ports=Ports(**content["ports"]),
+        ports=Ports(*(int(content["ports"][role]) for role in ("admin", "broker", "bookie"))),
         ready_once=content["ready_once"],
         process=Process(**content["process"]) if content["process"] else None,
         cluster=_parse_cluster(content.get("cluster")),
@@ -217,7 +222,8 @@ def forget_process(folder: Folder, instance: Instance) -> Instance:
 
 
 def all_instances(homes: Homes) -> list[Instance]:
-    """Every recorded instance, running or stopped, sorted by name; [] if there is no data folder.
+    """Every recorded instance, running or stopped, sorted by name; [] if there is no data folder. A copy of an
+    instance's folder is none.
 
     Raises KodoctlError (K621) if a record is damaged or was written by another version of kodoctl.
     """

@@ -36,7 +36,7 @@ def ensure(home: Path, version: str, environ: Mapping[str, str], tell: Tell) -> 
     """Jars of a release, in the order of the class path. Downloads them if they are missing. Blocks while another
     process downloads the same release.
 
-    Raises KodoctlError: K603 (no Maven), K606 (Maven failed), K607 (disk full).
+    Raises KodoctlError: K603 (no Maven), K606 (Maven failed), K607 (disk full); OSError if `home` cannot be written.
     """
     folder = home / f"pulsar-{version}"
     if (jars := complete(folder)) is not None:
@@ -94,6 +94,7 @@ def run_maven(maven: str, work: Path, version: str, environ: Mapping[str, str], 
     """
     (work / "pom.xml").write_text(packaged_text("pom.xml"), encoding="utf-8")
     log = work.parent / f"pulsar-{version}-maven.log"
+    log.unlink(missing_ok=True)  # the Maven of a run that was killed may still write into it
     command = [
         *(maven, "--batch-mode", "--strict-checksums", "-f", str(work / "pom.xml")),
         f"-Dpulsar.version={version}",

@@ -85,7 +85,7 @@ def find(environ: Mapping[str, str], needed: int) -> Java:
 def _locate(environ: Mapping[str, str], needed: int) -> Path:
     home = environ.get("JAVA_HOME")
     if home:
-        program = Path(home) / "bin" / "java"
+        program = Path(home).absolute() / "bin" / "java"  # the broker is started in another folder
         if not program.is_file():
             raise _none(f"JAVA_HOME is {home}, and there is no bin/java in it", needed)
         return program

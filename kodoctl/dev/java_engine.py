@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kodoctl.dev import jars, java, logs, node_config, node_files, process, versions
 from kodoctl.dev.broker_engine import PATIENCE, BrokerEngine, Launch
-from kodoctl.dev.dev_errors import failure, too_little_room
+from kodoctl.dev.dev_errors import still_there, too_little_room
 from kodoctl.dev.instance import Auth, Folder, Homes, Instance
 from kodoctl.dev.node_config import TokenPlaces
 from kodoctl.dev.tokens import ADMIN, token_file
@@ -72,8 +72,7 @@ class JavaEngine(BrokerEngine):
         (K620) if even force did not end it.
         """
         if instance.process and not process.stop(instance.process, patience=patience):
-            detail = f"process {instance.process.pid} is still there; it may hang in the system, waiting for a disk"
-            raise failure("K620", "cannot stop the broker", detail)
+            raise still_there(instance.process.pid)
 
     def last_lines(self, instance: Instance, count: int) -> list[str]:
         """The last lines of the broker's own log, `count` at most. If the broker has ended, the lines that Java printed

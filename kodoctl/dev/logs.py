@@ -70,8 +70,8 @@ def tail(file: Path, count: int) -> list[str]:
 
 
 def follow(file: Path, *, ended: Callable[[], bool] = lambda: False) -> Iterator[str]:
-    """Yields lines that are written from now on, also if another file replaces the file, until `ended` returns True.
-    Looks 5 times a second, and blocks meanwhile.
+    """Yields lines that are written from now on, also if another file replaces the file or the file is emptied, until
+    `ended` returns True. Looks 5 times a second, and blocks meanwhile.
     """
     source, rest = _open_log(file), ""
     source.seek(0, os.SEEK_END)
@@ -83,8 +83,9 @@ def follow(file: Path, *, ended: Callable[[], bool] = lambda: False) -> Iterator
             if text:
                 continue
             if _is_replaced(file, source):
+                yield from [printable(rest)] if rest else []
                 source.close()
-                source = _open_log(file)
+                source, rest = _open_log(file), ""
             time.sleep(_LOOK_EVERY)
     finally:
         source.close()
@@ -99,8 +100,10 @@ def _is_replaced(file: Path, source: TextIO) -> bool:
         now = file.stat()
     except FileNotFoundError:
         return False  # its successor is not there yet
-    then = None if isinstance(source, StringIO) else os.fstat(source.fileno())
-    return then is None or (now.st_ino, now.st_dev) != (then.st_ino, then.st_dev)
+    if isinstance(source, StringIO):
+        return True
+    then, position = os.fstat(source.fileno()), os.lseek(source.fileno(), 0, os.SEEK_CUR)
+    return (now.st_ino, now.st_dev) != (then.st_ino, then.st_dev) or now.st_size < position
 
 
 def reasons(lines: Sequence[str], limit: int = LIMIT) -> list[str]:

@@ -16,7 +16,10 @@ _MEGABYTES: Final = {"B": 1e-6, "kB": 1e-3, "MB": 1.0, "GB": 1e3}
 
 _ADDRESS: Final = re.compile(r"\w+://(?:[^/\s@]*@)?([^/\s):\]]+)[^\s)\]]*")
 _REPOSITORY: Final = re.compile(r"(?:from/to|from|in|access) \S+ \([^)]*://[^)]*\)")
-_NUMERIC: Final = re.compile(r"/?\b\d{1,3}(?:\.\d{1,3}){3}\b(?::\d+)?")
+_NUMERIC: Final = re.compile(
+    r"/?\b(?:\d{1,3}(?:\.\d{1,3}){3}|(?:[\da-f]{1,4}:){7}[\da-f]{1,4}(?:%\w+)?)\b(?::\d+)?", re.IGNORECASE
+)
+"""An address of IPv4, or of IPv6 as Java writes it: all eight parts."""
 _HELP: Final = re.compile(r"\s*(->)? ?\[Help \d+\]|Re-run Maven|To see the full stack trace|For more information about")
 _LINE_LENGTH: Final = 300
 

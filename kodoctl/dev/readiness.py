@@ -38,7 +38,8 @@ class ReadinessTarget:
 
 def not_ready(targets: Sequence[ReadinessTarget], patience: float = _PATIENCE) -> str | None:
     """Checks whether clients can work with each of these brokers. Returns None if so, else a text about the condition
-    that is not met. Each of the three requests to a broker takes at most `patience` seconds.
+    that is not met. A broker is sent up to three requests, each of which fails after `patience` seconds without an
+    answer.
 
     First, whether the right broker answers, because another one may have taken the port; then the broker's health
     check, which produces and reads a message; last, whether the namespace `public/default` exists, because Pulsar
@@ -82,7 +83,8 @@ def wait(
     """Calls `ask` with pauses until it returns None (ready), then returns None. Returns the last text of `ask` after
     `limit` seconds, or when `alive` returns False. Blocks meanwhile.
 
-    `ask` is passed the seconds that it may take, from 0.1 to 5.
+    `ask` is passed the seconds for which it waits for one answer, from 0.1 to 5. If it sends several requests, its last
+    call may end after `limit`.
     """
     start = clock()
     while True:

@@ -20,8 +20,8 @@ DEFAULT_NODES = 3
 
 @dataclass(frozen=True, slots=True)
 class UpFlags:
-    """Flags of `dev up`. None: the value of the existing instance is used, else the default. `preferred`: ports of a
-    new instance where `ports` names none and they are free.
+    """Flags of `dev up`. None: the value of the existing instance is used if it has data (was ready once), else the
+    default. `preferred`: ports of a new instance where `ports` names none and they are free.
     """
 
     name: str = DEFAULT_NAME

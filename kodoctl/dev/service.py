@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -74,7 +74,7 @@ def engine_of(instance: Instance, homes: Homes, environ: Mapping[str, str]) -> B
 
 def find_instance(homes: Homes, name: str) -> Instance:
     """Reads the recorded instance `name`. Raises UsageError: K615 if there is none, K612 for an invalid name;
-    KodoctlError (K621) if a record is damaged.
+    KodoctlError (K621) if its record is damaged or, if there is none, the record of another instance.
     """
     with disk_errors(homes.data):
         found = record.read_instance(homes.folder(name))
@@ -87,7 +87,7 @@ def find_instance(homes: Homes, name: str) -> Instance:
 
 def targets(homes: Homes, engine: BrokerEngine, instance: Instance) -> tuple[readiness.ReadinessTarget, ...]:
     """Returns the brokers of an instance for a check of their readiness, each with the administrator's token if the
-    instance has tokens.
+    instance has tokens. Raises KodoctlError (K621) if its signing key is damaged.
     """
     folder = homes.folder(instance.name)
     token = tokens.token(folder, instance, tokens.ADMIN) if instance.auth is Auth.TOKEN else None
@@ -97,7 +97,7 @@ def targets(homes: Homes, engine: BrokerEngine, instance: Instance) -> tuple[rea
 
 def status(homes: Homes, environ: Mapping[str, str], name: str | None = None) -> list[InstanceStatus]:
     """Status of the instance `name`, or of all instances sorted by name (None). Waits up to 3 s for each reply of a
-    broker. Raises the same errors as `find_instance`.
+    broker. Raises the same errors as `find_instance`; for all, K621 if any record is damaged.
     """
     with disk_errors(homes.data):
         return [
@@ -119,7 +119,10 @@ def _status(homes: Homes, environ: Mapping[str, str], instance: Instance) -> Ins
         )
     if away := [f"{part.node.name} {part.state}" for part in parts if part.state is not NodeState.RUNNING]:
         return InstanceStatus(instance, InstanceState.NOT_READY, f"not running: {', '.join(away)}", parts)
-    problem = readiness.not_ready(targets(homes, engine, instance), STATUS_PATIENCE)
+    try:
+        problem = readiness.not_ready(targets(homes, engine, instance), STATUS_PATIENCE)
+    except KodoctlError as damage:  # of its key; the others can still be told about
+        problem = damage.diagnostics[0].detail
     if problem is None:
         return InstanceStatus(instance, InstanceState.RUNNING, nodes=parts)
     known_cause = logs.hint(engine.last_lines(instance, _LOOK_BACK), instance.name)
@@ -161,25 +164,30 @@ def _stop(homes: Homes, environ: Mapping[str, str], instance: Instance) -> bool:
 
 def reset(homes: Homes, environ: Mapping[str, str], name: str, tell: Tell = quiet) -> Instance:
     """Stops the broker of an instance, removes the instance with all its data, and returns the removed instance.
-    Downloaded jars stay. Raises the same errors as `down`.
+    Downloaded jars stay. Needs no free space on the disk. Blocks and raises as `down` does.
     """
-    instance = find_instance(homes, name)
+    find_instance(homes, name)
     with disk_errors(homes.data), record.lock(homes, name, tell):
-        _stop(homes, environ, instance)
+        instance = find_instance(homes, name)  # as the command left it that had the lock
+        engine_of(instance, homes, environ).stop(instance)
         remove(homes, environ, instance)
     return instance
 
 
 def remove(homes: Homes, environ: Mapping[str, str], instance: Instance) -> None:
-    """Deletes a stopped instance with its data, settings and tokens. The caller has made sure that it does not run."""
+    """Deletes a stopped instance with its data, settings and tokens. The caller has made sure that it does not run. If
+    this is interrupted, the record says that the instance has no data, so that no broker starts on a part of it.
+    """
     folder = homes.folder(instance.name)
+    with suppress(OSError):  # the disk may be full, and this makes room
+        record.write(folder, replace(instance, ready_once=False, process=None))
     engine_of(instance, homes, environ).wipe(instance)
     shutil.rmtree(folder.path)
 
 
 def claims(homes: Homes, besides: str) -> dict[int, str]:
     """Ports that belong to other instances than `besides`, running or not: port -> name of the instance. Instances with
-    a damaged record are left out.
+    a damaged record are left out, and so are copies of an instance's folder.
     """
     found: dict[int, str] = {}
     for path in homes.data.iterdir():

@@ -17,7 +17,7 @@ from kodoctl.dev.dev_errors import failure
 from kodoctl.dev.instance import Auth, Folder, Instance
 from kodoctl.dev.typed_command import dev_command
 from kodoctl.errors import UsageError, error
-from kodoctl.host.private_files import make_private, write_private
+from kodoctl.host.private_files import make_private, put_in_place, write_private
 from kodoctl.pulsar.connection.secret import Secret
 
 ADMIN: Final = "admin"
@@ -50,10 +50,12 @@ def ensure_key(folder: Folder) -> bytes:
     KodoctlError (K621) if the file is damaged.
     """
     make_private(folder.path)
-    with suppress(FileExistsError):
-        handle = os.open(folder.key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as sink:
-            sink.write(secrets.token_bytes(_KEY_BYTES))
+    if not folder.key.exists():  # another process may make one at the same time: the first one counts
+        fresh = folder.key.with_name(f".{folder.key.name}.{os.getpid()}")
+        write_private(fresh, secrets.token_bytes(_KEY_BYTES))
+        with suppress(FileExistsError):
+            put_in_place(fresh, folder.key)
+        fresh.unlink(missing_ok=True)
     key = folder.key.read_bytes()
     if len(key) != _KEY_BYTES:
         raise failure(

@@ -67,9 +67,10 @@ class _DiedError(KodoctlError):
 def up(
     homes: Homes, environ: Mapping[str, str], asked: UpFlags, tell: Tell = quiet, *, limit: float = readiness.DEADLINE
 ) -> Up:
-    """Starts an instance and waits until it is ready, at most `limit` seconds; up to three times if another program
-    takes a port meanwhile. Blocks while another command works on the instance. If the instance runs already, missing or
-    paused nodes of its cluster are started; its settings must be those in `asked`.
+    """Starts an instance and waits until it is ready; up to three times if a broker ends because another program took
+    its port meanwhile. Blocks while another command works on the instance. If the instance runs already, missing or
+    paused nodes of its cluster are started; its settings must be those in `asked`. `limit`: seconds until the brokers
+    must be ready; downloads, ZooKeeper and bookies have times of their own before.
 
     Raises KodoctlError with the remedy, K601 to K624. An instance that this call started has then been stopped again;
     one that ran before still runs. Data is kept, except that of an instance that was never ready, which the next start
@@ -98,9 +99,8 @@ def _already(job: _Job, there: Instance, engine: BrokerEngine) -> Up:
     problem = readiness.wait(ask, alive=lambda: engine.intact(there), limit=job.limit, tell=job.tell)
     if problem:
         again = f"{dev_command('down', there.name)}, then {dev_command('up', there.name)}"
-        detail = (
-            f"it runs, but is not ready: {problem}\nsee {dev_command('logs', there.name)}; to start it again: {again}"
-        )
+        state = "it runs, but is not ready" if engine.intact(there) else "it, or a node of it, ended meanwhile"
+        detail = f"{state}: {problem}\nsee {dev_command('logs', there.name)}; to start it again: {again}"
         raise failure("K609", "broker not ready", detail, _log(there, job.folder))
     if not there.ready_once:
         there = record.write(job.folder, replace(there, ready_once=True))
@@ -132,12 +132,13 @@ def _start(job: _Job, there: Instance | None) -> Up:
     with record.lock(job.homes, ".ports", quiet):  # two new instances at once must not choose the same
         claims = service.claims(job.homes, job.asked.name)
         around = MachineFacts(claims, ports.is_free, lambda: service.best_engine(job.environ))
-        instance = record.write(job.folder, settle(job.asked, there, around))
-    engine = service.engine_of(instance, job.homes, job.environ)
+        instance = settle(job.asked, there, around)
+        engine = service.engine_of(instance, job.homes, job.environ)
+        if there is None or type(engine) is not type(service.engine_of(there, job.homes, job.environ)):
+            _check_vacant(engine, instance)  # before the record is written: after a kill it would make the data ours
+        record.write(job.folder, instance)
     try:
         launch = engine.prepare(instance, job.tell)
-        if there is None:
-            _check_vacant(engine, instance)
         if not instance.ready_once:
             engine.wipe(instance)
     except BaseException:
@@ -158,8 +159,8 @@ def _launch(job: _Job, launch: Launch, engine: BrokerEngine, instance: Instance)
     if instance.auth is Auth.TOKEN:
         tokens.write_tokens(job.folder)
     start = time.monotonic()
-    instance = replace(instance, process=launch())
-    try:  # an interrupt may come as soon as the record is written
+    try:  # an interrupt may come as soon as the record is written, and Docker leaves a container that it cannot start
+        instance = replace(instance, process=launch())
         record.write(job.folder, instance)
         problem = readiness.wait(
             partial(readiness.not_ready, service.targets(job.homes, engine, instance)),

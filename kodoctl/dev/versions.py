@@ -20,7 +20,7 @@ class Release:
 
 
 RELEASES: Final = {"4.2": Release("4.2.4", 270), "4.0": Release("4.0.7", 260)}
-_EXACT: Final = re.compile(r"[4-9]\.\d{1,3}\.\d{1,3}")
+_EXACT: Final = re.compile(r"[4-9]\.\d{1,3}\.\d{1,3}", re.ASCII)
 
 
 def exact(asked: str) -> str:

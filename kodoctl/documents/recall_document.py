@@ -86,7 +86,8 @@ class RecallSummary(TypedDict):
     condition, `chosen` for the plan.
 
     `by_reason`, `by_cause` (reason and error text without the parts that differ between letters), `by_tenant` and
-    `by_age` divide the chosen letters. `left_out`: reason -> number of letters that the plan does not send for this
+    `by_age` divide the chosen letters; all but `by_age` name the 20 most frequent values, and a last key such as `(5
+    others)` counts the rest together. `left_out`: reason -> number of letters that the plan does not send for this
     reason: they matched the condition, or are lost messages that cannot be sent. `not_editable`: reason -> number of
     letters to which the patch cannot be applied, for the three most frequent reasons; these letters are also in
     `left_out`. `not_landed`: topic and position of the first 20 lost messages whose payload is missing in the landing;
@@ -225,8 +226,9 @@ class PayloadContent(TypedDict):
 
 class RecallRunRow(TypedDict):
     """A recall, release, move or discard in the recall ledger: all attempts at one plan. `began`: ms since the epoch;
-    `source`: name in the ledger of the topic whose messages it took. Numbers of messages, copies included: `sent`,
-    `discarded`, `refused` (not sent), `unclear` (stored or not, and not sent again), `open` (begun, and not ended).
+    `who`: "" for not known; `source`: the topic whose messages it took, as in the ledger, without
+    `persistent://TENANT/NAMESPACE/`. Numbers of messages, copies included: `sent`, `discarded`, `refused` (not sent),
+    `unclear` (stored or not, and not sent again), `open` (begun, and not ended).
     """
 
     run: str
@@ -241,9 +243,12 @@ class RecallRunRow(TypedDict):
 
 
 class PeekedMessage(TypedDict):
-    """A stored message. `published`, `event_time`: ms since the epoch, `event_time` 0: none; `properties`: those that
-    are not in `control`; `size`: bytes of the payload, null if there is no payload; `broken`: reason why the payload
-    cannot be read, else ""; `preview`: beginning of the payload; `content`: the whole payload, only with --topology.
+    """A stored message. `published`, `event_time`: ms since the epoch, `event_time` 0: none; `key`, `ordering_key`: ""
+    for none; `properties`: those that are not in `control`; `size`: bytes of the stored payload, null if there is no
+    payload; `broken`: text about parts that cannot be read and are missing here (such as the properties or the key), or
+    about an encrypted payload, else ""; `preview`: beginning of the payload, redacted if its declaration is known;
+    `content`: the payload as far as PayloadContent shows it, absent if its declaration is not known (without
+    --topology).
     """
 
     topic: str
@@ -297,10 +302,10 @@ class PeekDocument(TypedDict):
     """Messages that `kodoctl peek` shows. `read` and `matched` count messages; `marks` counts watermarks, messages
     without payload by which a producer reports its last sequence number.
 
-    `read_all`: no message is left unread; `complete`: `read_all`, and `messages` has every match. `by_cause`: cause ->
-    number of matches, the 20 most frequent, and the others together; `groups`: by cause and tenant, the 2,000 largest,
-    the largest first; `left_out`: number of matches in further groups; `unread`: one text for each entry that could not
-    be read.
+    `read_all`: no message is left unread; `complete`: `read_all`, and `messages` has every match. Only matches that
+    have a cause are in the next three. `by_cause`: cause -> number of matches, the 20 most frequent, and the others
+    together; `groups`: by cause and tenant, the 2,000 largest, the largest first; `left_out`: number of matches in
+    further groups. `unread`: one text for each entry that could not be read.
     """
 
     format_version: int

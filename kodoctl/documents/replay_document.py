@@ -120,11 +120,12 @@ class ReplayReport:
     """Result of an attempt to carry out a replay, or to undo it.
 
     `partitions`: number of partitions that were worked on, those with a problem too; `entries`: number of entries of
-    these that should come again (those of `unclear` partitions count as well), or for an undo should come no more;
-    `kept`: number of entries behind the new position that were acknowledged again, because they were handled since the
-    plan or are outside of it (those of a problem count as well); `again_done`: of an undo, number of entries that were
-    handled a second time meanwhile; `unclear`: one text for each partition of which an attempt does not know whether
-    its messages came again; `problems`: one text for each partition whose acknowledgements the broker does not show.
+    these that should come again (those of `unclear` partitions count as well, those that retention removed before do
+    not), or for an undo should come no more; `kept`: number of entries behind the new position that were acknowledged
+    again, because they were handled since the plan or are outside of it (those of a problem count as well);
+    `again_done`: of an undo, number of entries that were handled a second time meanwhile; `unclear`: one text for each
+    partition of which an attempt does not know whether its messages came again; `problems`: one text for each partition
+    whose acknowledgements the broker does not show.
     `complete`: nothing is left to do.
     """
 

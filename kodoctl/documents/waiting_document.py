@@ -30,7 +30,8 @@ class WaitingLaneRow:
 @dataclass(slots=True)
 class WaitingGroupRow:
     """Number of waiting messages that agree in `lane`, `cause`, `tenant` and `due`; None: the command did not group by
-    that column.
+    that column. `cause` is `(none)` for messages without one; beyond 10,000 groups, `cause` and `tenant` are
+    `(others)`.
 
     `due`: `now` (also messages without a due time), `in 1 min`, `in 1 h`, `in 1 d` (within that time) or `later`.
     `oldest`: publish time of the oldest; `next_due`, `last_due`: earliest and latest due time, all in ms since the
@@ -71,8 +72,9 @@ class LaneReleaseRow:
 
     `earlier_run`: id of a killed run whose plan this row completes, "" for plans of this run. `released`: messages sent
     to the same lane with a due time of now, by this or an earlier attempt. `stays`: reason -> number of messages that
-    go on waiting (`other`: they do not meet the condition). `problems`: one text for each message that was not sent,
-    not acknowledged, or perhaps stored twice. `complete`: no message is left to release.
+    go on waiting (`other`: they do not meet the condition). `problems`: one text for each message that was not sent, of
+    which nobody knows whether it was stored, or that may be stored twice. `complete`: all messages of the row's plans
+    are released and acknowledged, and the lane is not paused any more. `seconds`: duration of the sends.
     """
 
     lane: str

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
 from kodoctl.expressions.ast import Value, ValueKind
+from kodoctl.text.formatting import epoch_ms
 
 NUMBER: Final = r"^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]{1,5})?$"
 _OFFSET: Final = r"(Z|[+-](0[0-9]|1[0-7]):[0-5][0-9]|[+-]18:00)"  # no place on Earth is further
@@ -18,7 +19,6 @@ MOMENT: Final = (
 TRUTHS: Final = {"true": True, "false": False}
 _NUMBER: Final = re.compile(NUMBER)
 _MOMENT: Final = re.compile(MOMENT)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LONGEST: Final = 400  # characters of a number: more digits than a double can tell apart
 
 
@@ -58,6 +58,6 @@ def moment(text: str) -> int | None:
     try:
         found = datetime.fromisoformat(text)
         aware = found if found.tzinfo else found.replace(tzinfo=UTC)
-        return (aware - _EPOCH) // timedelta(milliseconds=1)
+        return epoch_ms(aware)
     except (ValueError, OverflowError):
         return None

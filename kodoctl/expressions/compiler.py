@@ -156,12 +156,15 @@ def arithmetic_kinds(left: Node, right: Node) -> tuple[ValueKind, ValueKind]:
 def as_kind(faults: FaultList, tree: Any, node: Node, kind: ValueKind, *, asked: bool = False) -> Node:
     """Converts `node` to `kind`: returns the node itself if it has that kind, a constant parsed from a quoted text (a
     moment or a truth, never a number), or a `Cast` if the node is untyped, or is a text and the condition itself has a
-    cast (`asked`). Otherwise records an error in `faults` and returns POISON.
+    cast (`asked`). Otherwise, and for an untyped node in place of a duration, which no text is, records an error in
+    `faults` and returns POISON.
     """
     if node is POISON or node.kind is kind:
         return node
     if isinstance(node, Constant) and node.kind is ValueKind.TEXT and kind in (ValueKind.MOMENT, ValueKind.TRUTH):
         return _quoted_constant(faults, tree, str(node.value), kind)
+    if node.kind is ValueKind.UNTYPED and kind is ValueKind.SPAN:
+        return faults.add_kind(tree, "a property or JSON value is never a duration: compare it with a number")
     if node.kind is ValueKind.UNTYPED or (asked and node.kind is ValueKind.TEXT):
         return ast.Cast(node, kind)
     return faults.add_kind(tree, f"this is a {node.kind}, needed is a {kind}")

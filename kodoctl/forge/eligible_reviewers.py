@@ -41,7 +41,8 @@ class Contributors:
 
 def contributors(pull: PullRequest, authorship: Authorship, pushes: Iterable[BranchPush]) -> Contributors:
     """Finds the contributors to a merged pull request. `pushes`: events of its branch, latest first, read only as far
-    as needed. Raises RefusedError if the forge does not list all commits, or not the push of the head.
+    as needed. Raises RefusedError if the forge does not list all commits, or not the push of the head, and what reading
+    `pushes` raises.
     """
     if not authorship.is_complete or pull.head not in authorship.shas:
         raise refusal(f"the forge does not list all commits of {pull.label}: nobody can say who wrote them")
@@ -81,7 +82,8 @@ def check_review(
     objections = [f"{login} approved, but {reason}" for login, reason in why.items() if reason]
     if counted:
         objections += [f"{', '.join(counted)} approved, and {len(known.unnamed) + 1} must: {'; '.join(known.unnamed)}"]
-    detail = f"nobody else of the repository approved {pull.head[:8]} since {pull.label} shows this plan"
+    who = "too few others" if counted else "nobody else"
+    detail = f"{who} of the repository approved {pull.head[:8]} since {pull.label} shows this plan"
     advice = "approve it, and run this job again, or open a new one if the forge takes no approval after the merge"
     raise refusal(f"{detail}: {advice}", *objections)
 

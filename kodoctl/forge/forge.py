@@ -74,8 +74,8 @@ class BranchPush:
     Args:
         login: in lower case; None: not known.
         is_bot: True if the account is of a program: for whom it acts is not known.
-        before: commit of the branch before the push, zeros if there was no branch.
-        after: commit of the branch after the push.
+        before: commit of the branch before the push, zeros if there was no branch, or if the forge does not say it.
+        after: commit of the branch after the push, zeros likewise.
     """
 
     login: str | None
@@ -94,7 +94,7 @@ class Authorship:
         shas: the commits.
         is_complete: False if the forge did not list all commits.
         accounts: logins in lower case.
-        unnamed: e-mail address without an account -> a text about it.
+        unnamed: e-mail address without an account, or id of a commit that lacks the address -> a text about it.
     """
 
     shas: frozenset[str]

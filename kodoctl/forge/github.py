@@ -28,7 +28,9 @@ _COMMENT: Final = "the permission `pull-requests: write`"
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A repository of GitHub, and the access to it. `repository`: OWNER/NAME; `server_url`: for links for people."""
+    """A repository of GitHub, and the access to it. `repository`: OWNER/NAME, unless `well_named` is false; `api_url`,
+    `server_url`: of the REST API, and of the pages for people, without a final slash.
+    """
 
     api_url: str
     server_url: str
@@ -37,12 +39,14 @@ class Repository:
 
     @property
     def well_named(self) -> bool:
-        """True if `repository` has the form OWNER/NAME, so that it can be part of a URL."""
+        """True if `repository` has the form OWNER/NAME, of letters, digits, dots, hyphens and underscores only."""
         return _NAME.fullmatch(self.repository) is not None
 
 
 class GitHub:
-    """Client of one repository: the port `Forge` for GitHub."""
+    """Client of one repository: the port `Forge` for GitHub. `pause`: waits for a number of seconds before a request is
+    sent again.
+    """
 
     noun = "pull request"
 
@@ -54,29 +58,32 @@ class GitHub:
         )
 
     def pulls_of(self, commit: str) -> list[PullRequest]:
-        """Pull requests that contain a commit, or that were merged as this commit."""
+        """Pull requests that the forge lists for a commit. One that was merged as this commit is among them; of those
+        that contain the commit, the list may have only the one that brought it to the default branch.
+        """
         return list(self._http.pages(f"commits/{quote(commit, safe='')}/pulls", records.pull_of, needs=_PULLS))
 
     def comments(self, pull: int) -> Iterator[ReviewComment]:
-        """Comments of a pull request, oldest first."""
+        """Comments in the conversation of a pull request, oldest first; without reviews and comments on lines."""
         return self._http.pages(f"issues/{pull}/comments", records.comment_of, needs=_PULLS)
 
     def approvals(self, pull: PullRequest) -> list[ReviewApproval]:
-        """Approvals of a pull request that stand, one for each account."""
+        """Approvals of a pull request that are in force, also of an earlier commit; at most one for each account."""
         path = f"pulls/{pull.number}/reviews"
         return self._http.convert("GET", path, self._http.pages(path, _row, needs=_PULLS), records.approvals_of)
 
     def objection(self, approval: ReviewApproval) -> str | None:
         """The reason why an account approves nothing in this repository, as the end of a sentence: it is a bot, or has
-        no right to write. None: it may approve.
+        no right to write. None: there is no such reason; whether the account contributed is not checked.
         """
-        if records.is_bot(approval.login):
-            return "is nobody"
         path, needs = f"collaborators/{quote(approval.login, safe='')}/permission", "the permission `metadata: read`"
         answer = self._http.call("GET", path, needs=needs, expected=frozenset({404}))  # 404: no account of a person
-        right = (
-            "" if answer.status_code == 404 else self._http.converted("GET", path, answer, lambda it: it["permission"])
-        )
+        right, user = "", {"login": approval.login}
+        if answer.status_code != 404:
+            right, found = self._http.converted("GET", path, answer, lambda it: (it["permission"], it.get("user")))
+            user |= found or {}
+        if records.is_bot(user):
+            return "is nobody"
         return None if right in _WRITERS else "may not write to the repository"
 
     def authorship(self, pull: PullRequest) -> Authorship:
@@ -87,7 +94,9 @@ class GitHub:
         return self._http.convert("GET", path, list(self._http.pages(path, _row, needs=_PULLS)), records.authorship_of)
 
     def pushes(self, pull: PullRequest) -> Iterator[BranchPush]:
-        """Yields the forge's record of a pull request's branch, latest first."""
+        """Yields this repository's record of the branch that has the name of the pull request's, latest first. It has
+        nothing of a fork, and also has pushes of other times than the pull request's.
+        """
         query = {"ref": f"refs/heads/{pull.branch}", "per_page": str(PAGE)}
         for _ in range(MAX_PAGES):
             answer = self._http.call("GET", f"activity?{urlencode(query)}", needs="the permission `contents: read`")
@@ -99,15 +108,16 @@ class GitHub:
         raise self._http.request_error("GET", "activity", f"more than {MAX_PAGES} pages")
 
     def check_run(self, run: int, pull: PullRequest, job: CiJob) -> None:
-        """Raises RefusedError unless a run of this repository planned the branch of the pull request by the workflow of
-        `job`, which the pull request could not change, because the event of the run was `pull_request_target`.
+        """Raises RefusedError unless a run is of this repository, of the workflow of `job`, of a branch named like the
+        branch of the pull request, and began by `pull_request_target`, so that the pull request could not change the
+        workflow. Neither the commit nor the result of the run is checked. Details: `github_records.check_run`.
         """
         found = self._http.read("GET", f"actions/runs/{run}", _row, needs=_ACTIONS)
         records.check_run(found, pull, job, self._place.repository)
 
     def artifact(self, run: int, name: str) -> bytes | None:
-        """Downloads the latest artifact (zip) of a run with that name. None: the run kept none with that name, or the
-        artifact has expired. Raises ClusterError for more than 64 MiB.
+        """Downloads the latest artifact (zip) of that name which the run keeps and which has not expired; None if there
+        is none. Raises ClusterError for more than 64 MiB, and if the run is not known.
         """
         rows = self._http.pages(f"actions/runs/{run}/artifacts", _row, needs=_ACTIONS, key="artifacts", name=name)
         kept = [row for row in rows if row.get("name") == name and not row.get("expired")]
@@ -121,7 +131,7 @@ class GitHub:
         return f"{self._place.server_url}/{self._place.repository}/actions/runs/{run}"
 
     def login(self) -> str:
-        """Login of the account of a workflow's own token."""
+        """Login of the comments that a workflow's own token writes; sends no request, and ignores the token."""
         return AUTHOR
 
     def post(self, pull: int, body: str) -> ReviewComment:
@@ -130,7 +140,7 @@ class GitHub:
         return self._http.read("POST", path, records.comment_of, body=text, needs=_COMMENT)
 
     def edit(self, _pull: int, comment: int, body: str) -> ReviewComment:
-        """Replaces the text of a comment, whose id is unique in the repository."""
+        """Replaces the text of a comment. Its id is unique in the repository, so that the first argument is ignored."""
         path, text = f"issues/comments/{comment}", {"body": body}
         return self._http.read("PATCH", path, records.comment_of, body=text, needs=_COMMENT)
 

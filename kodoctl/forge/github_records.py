@@ -27,7 +27,7 @@ TRUSTED_EVENT: Final = "pull_request_target"
 MAX_COMMITS: Final = 250
 """The forge lists at most so many commits of a pull request."""
 _BOT: Final = "[bot]"
-"""Ending of the logins of bots. The forge does not say for whom they act."""
+"""Ending of the logins of most bots. The forge does not say for whom they act."""
 _WEB: Final = "web-flow"
 """Account of the forge itself, as the committer of changes made on its pages."""
 _KINDS: Final[dict[str, PushKind]] = {
@@ -37,9 +37,11 @@ _KINDS: Final[dict[str, PushKind]] = {
 }
 
 
-def is_bot(login: str) -> bool:
-    """True if the login, which must be in lower case, is that of a bot: it ends in `[bot]`."""
-    return login.endswith(_BOT)
+def is_bot(user: Json | None) -> bool:
+    """True for the account of a program: its type is Bot (such as Copilot's), or its login ends in `[bot]`. An ordinary
+    account that a program uses is not noticed.
+    """
+    return user is not None and (user.get("type") == "Bot" or (_login(user) or "").endswith(_BOT))
 
 
 def pull_of(row: Json) -> PullRequest:
@@ -65,8 +67,9 @@ def comment_of(row: Json) -> ReviewComment:
 
 
 def approvals_of(reviews: Iterable[Json]) -> list[ReviewApproval]:
-    """Approvals that are in force: the latest review of each account, if that is an approval. Reviews that only comment
-    are ignored, and deleted accounts are left out. `reviews`: JSON of the reviews, oldest first.
+    """Approvals that are in force: the latest review of each account, if that is an approval; a review that was
+    dismissed is none. Comments and reviews that are not submitted are ignored, and deleted accounts are left out.
+    `reviews`: JSON of the reviews, oldest first.
     """
     latest: dict[str, Json] = {}
     for review in reviews:
@@ -85,7 +88,7 @@ def push_of(row: Json) -> BranchPush:
     login = _login(row.get("actor"))
     return BranchPush(
         login=login,
-        is_bot=login is not None and is_bot(login),
+        is_bot=is_bot(row.get("actor")),
         kind=_KINDS.get(row["activity_type"], "push"),
         before=str(row["before"]),
         after=str(row["after"]),
@@ -94,10 +97,10 @@ def push_of(row: Json) -> BranchPush:
 
 
 def authorship_of(commits: Sequence[Json]) -> Authorship:
-    """Authors and committers of a pull request's commits, by their accounts; an e-mail address without an account is in
-    `unnamed`. GitHub's own account is left out as the committer of a signed commit, which somebody made on its pages;
-    elsewhere its address is in `unnamed`. The result is complete if there are fewer than 250 commits (MAX_COMMITS), the
-    most that the forge lists.
+    """Authors and committers of a pull request's commits, by their accounts. An e-mail address without an account is in
+    `unnamed`; for a commit without an address, its id. GitHub's own account is left out as the committer of a signed
+    commit, which somebody made on its pages; elsewhere its address is in `unnamed`. The result is complete if there are
+    fewer than 250 commits (MAX_COMMITS), the most that the forge lists.
     """
     accounts: set[str] = set()
     unnamed: dict[str, str] = {}
@@ -109,12 +112,13 @@ def authorship_of(commits: Sequence[Json]) -> Authorship:
 
 
 def check_run(run: Json, pull: PullRequest, job: CiJob, repository: str) -> None:
-    """Raises RefusedError unless the workflow run `run` (its JSON) is of `repository` (OWNER/NAME), of the branch of
-    the pull request and of the workflow file of `job`, and began by the event TRUSTED_EVENT, so that the pull request
-    could not change the file.
+    """Raises RefusedError unless the workflow run `run` (its JSON) is of `repository` (OWNER/NAME), of a branch with
+    the name of the pull request's branch, of the workflow file of `job`, and began by the event TRUSTED_EVENT, so that
+    the pull request could not change the file. Neither the commit nor the result of the run is checked.
 
     A forge that is not up to date takes the workflow from the branch that a pull request is to be merged into, whoever
-    wrote it; so a run that names a pull request into another branch than that of `job` is refused.
+    wrote it; so a run is refused if it names a pull request into another branch than that of `job`, or a workflow file
+    on another branch.
     """
     whose = str((run.get("repository") or {}).get("full_name"))
     bases = {str(one["base"]["ref"]) for one in run.get("pull_requests") or ()} - {job.branch}

@@ -41,11 +41,11 @@ class GitLabProject:
     """A project of GitLab, and the access to it.
 
     Args:
-        api_url: address of the REST API, such as https://gitlab.example.org/api/v4.
+        api_url: address of the REST API without a final slash, such as https://gitlab.example.org/api/v4.
         id: the project's number.
-        path: GROUP/PROJECT.
-        url: the project's page, for links for people.
-        ca_file: file of authorities for GitLab's certificate; None: those of the system.
+        path: GROUP/PROJECT; groups may be nested.
+        url: the project's page, for links for people, without a final slash.
+        ca_file: file of authorities for GitLab's certificate; None: as in `RestClient`.
     """
 
     api_url: str
@@ -57,7 +57,9 @@ class GitLabProject:
 
 
 class GitLab:
-    """Client of one project: the port `Forge` for GitLab."""
+    """Client of one project: the port `Forge` for GitLab. `pause`: waits for a number of seconds before a request is
+    sent again.
+    """
 
     noun = "merge request"
 
@@ -68,22 +70,25 @@ class GitLab:
         self._bots: dict[int, bool] = {}
 
     def pulls_of(self, commit: str) -> list[PullRequest]:
-        """Merge requests that contain a commit, or that were merged as this commit."""
+        """Merge requests, open or not, that the forge lists for a commit, such as the one that was merged as it."""
         path = f"repository/commits/{quote(commit, safe='')}/merge_requests"
         return list(self._http.pages(path, records.pull_of, needs=_READ))
 
     def comments(self, pull: int) -> Iterator[ReviewComment]:
-        """Notes of a merge request, oldest first."""
+        """Notes of a merge request, oldest first; among them those on lines, and those that GitLab writes itself."""
         path = f"merge_requests/{pull}/notes"
         return self._http.pages(path, self._note_reader(pull), needs=_READ, sort="asc", order_by="created_at")
 
     def approvals(self, pull: PullRequest) -> list[ReviewApproval]:
-        """Approvals of a merge request that are in force now, one for each account."""
+        """Approvals of a merge request that are in force now, also from before the last push if the project keeps
+        these; at most one for each account.
+        """
         return self._http.read("GET", f"merge_requests/{pull.number}/approvals", records.approvals_of, needs=_READ)
 
     def objection(self, approval: ReviewApproval) -> str | None:
         """The reason why the approval of an account does not count in this project, as the end of a sentence: the
-        account is a bot, is deleted, is no active member, or has a lower role than Developer. None: it counts.
+        account is a bot, is deleted, is no active member, or has a lower role than Developer. None: there is no such
+        reason; whether the account contributed is not checked.
         """
         if self._is_bot({"id": approval.account}):
             return "is nobody"
@@ -97,7 +102,9 @@ class GitLab:
         return None if level >= records.WRITER and state == "active" else "may not write to the project"
 
     def authorship(self, pull: PullRequest) -> Authorship:
-        """Authors and committers of a merge request's commits."""
+        """Authors and committers of a merge request's commits, as `gitlab_records.authorship_of` finds them. Raises
+        ClusterError for more than 50 pages of commits (5,000).
+        """
         pages: list[Json] = []
         following: str | None = None
         for _ in range(MAX_PAGES):
@@ -108,16 +115,18 @@ class GitLab:
         raise self._http.request_error("POST", _GRAPHQL, f"more than {MAX_PAGES} pages of commits")
 
     def pushes(self, pull: PullRequest) -> Iterator[BranchPush]:
-        """Yields the pushes to a merge request's branch that the project's record has, latest first, and, where pushes
-        are missing between two, a "force_push" without an account. Raises ClusterError if more than 5,000 pushes to the
-        whole project are read before the caller stops.
+        """Yields the pushes that this project's record has to the branch with the name of the merge request's, latest
+        first, and, where pushes are missing between two, a "force_push" without an account. The record has nothing of a
+        fork, and also has pushes of other times than the merge request's. Raises ClusterError if the caller reads on
+        after 50 pages (5,000 pushes to the whole project), and there are more.
         """
         events = self._http.pages("events", records.event_of, needs=_READ, action="pushed", sort="desc")
         return records.pushes_of(events, pull.branch, self._is_bot)
 
     def check_run(self, run: int, pull: PullRequest, job: CiJob) -> None:
-        """Raises RefusedError unless the CI job with the id `run` planned the merge request by a CI file that the merge
-        request could not change, and by the file of `job` if that names one.
+        """Raises RefusedError unless the CI job with the id `run` is of a pipeline of the merge request whose CI file
+        the merge request could not change, and is the file of `job` if that names one. Neither the commit nor the
+        result of the CI job is checked. Details: `gitlab_records.check_run`.
         """
         read = partial(self._http.read, "GET", needs=_READ)
         number = read(f"jobs/{run}", lambda row: int(row["pipeline"]["id"]))
@@ -127,9 +136,9 @@ class GitLab:
         records.check_run(pipeline, source, config, run, pull, job)
 
     def artifact(self, run: int, _name: str) -> bytes | None:
-        """Downloads the one archive (zip) of the artifacts of the CI job `run`; None: the job kept none, or the archive
-        has expired. The name is ignored, because artifacts of GitLab have none. Raises ClusterError for more than 64
-        MiB.
+        """Downloads the archive (zip) of the artifacts of the CI job `run`. None: the job keeps none, the archive has
+        expired, or the job is not known. A CI job has one archive, so that the name is ignored. Raises ClusterError for
+        more than 64 MiB.
         """
         return self._http.download(f"jobs/{run}/artifacts", needs=_READ)
 

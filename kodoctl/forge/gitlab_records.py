@@ -61,7 +61,7 @@ def comment_of(row: Json, pull_url: str) -> ReviewComment:
 
 def approvals_of(document: Json) -> list[ReviewApproval]:
     """Approvals of a merge request that are in force, from the forge's answer about its approvals. Deleted accounts are
-    left out.
+    left out. No approval has its commit.
     """
     return [
         ReviewApproval(login, int(one["user"]["id"]), None, time_of(at) if (at := one.get("approved_at")) else None)
@@ -73,8 +73,8 @@ def approvals_of(document: Json) -> list[ReviewApproval]:
 @dataclass(frozen=True, slots=True)
 class PushEvent:
     """A push to a project. `branch`: None for a push of a tag, or of many branches at once; `before`, `after`: commit
-    of the branch before and after the push, 40 zeros for none; `user`: the account as JSON, empty if it was deleted, or
-    if there was none.
+    of the branch before and after the push, 40 zeros for none, or if the forge does not say it; `user`: the account as
+    JSON, empty if it was deleted, or if there was none.
     """
 
     branch: str | None
@@ -86,8 +86,8 @@ class PushEvent:
 
 
 def event_of(row: Json) -> PushEvent:
-    """Converts the JSON of a push. Its kind is "force_push" unless it created or removed the branch, because GitLab
-    does not say whether a push removed commits.
+    """Converts the JSON of a push. Its kind is "force_push" unless it created or removed the branch or tag, because
+    GitLab does not say whether a push removed commits.
     """
     data = row.get("push_data") or {}
     return PushEvent(
@@ -103,11 +103,12 @@ def event_of(row: Json) -> PushEvent:
 def pushes_of(events: Iterable[PushEvent], branch: str, is_bot: Callable[[Json], bool]) -> Iterator[BranchPush]:
     """Yields the pushes to a branch, latest first. A push of many branches at once is missing, because its event names
     no branch. If a push does not begin with the commit at which the push before it ended, a "force_push" without an
-    account, with the time of the earlier one, is yielded between the two, in the place of the missing ones.
+    account, with the time of the earlier one, is yielded between the two, in the place of the missing ones. Pushes that
+    are missing after the last or before the first one are not noticed.
 
     Args:
-        events: all pushes to the project, latest first.
-        is_bot: True if an account is of a program; called for accounts that pushed to the branch.
+        events: all pushes to the project, latest first; read as far as the caller reads.
+        is_bot: True if an account is of a program; called for each push to the branch that has an account.
     """
     expected = None
     for one in events:
@@ -125,17 +126,20 @@ def problems_of(answer: Json) -> str:
 
 
 def next_page(page: Json) -> str | None:
-    """Cursor of the page of commits after `page`, GraphQL's object `mergeRequest`; None: this one is the last."""
+    """Cursor for the page of commits after `page`, GraphQL's object `mergeRequest`; None: `page` is the last one."""
     info = page["commits"]["pageInfo"]
     return str(info["endCursor"]) if info["hasNextPage"] else None
 
 
 def authorship_of(pages: Sequence[Json]) -> Authorship:
     """Authors and committers of a merge request's commits. `pages`: GraphQL's objects `mergeRequest`, each with a page
-    of commits; one at least. Not complete if there are more than 100 committers.
+    of all commits; one at least. Not complete if there are more than 100 committers.
 
-    If the committers who are no authors have more addresses than accounts, each surplus address counts as a contributor
-    without an account.
+    An author's address without an account is in `unnamed`. Accounts of committers are known only all together: if there
+    are more committers' addresses that no author used than committers' accounts that no author has, as many addresses
+    as are too many, the last by alphabet, are in `unnamed`, too, because any of them may be the one without an account.
+    So a second address with which an author commits counts as one without an account. The id of a commit stands for an
+    address that it lacks.
     """
     committers = pages[0]["committers"]
     commits: list[Json] = [commit for page in pages for commit in page["commits"]["nodes"]]
@@ -164,10 +168,11 @@ def check_run(pipeline: Json, source: str | None, config: str, run: int, pull: P
 
     Args:
         pipeline: JSON of the pipeline of the CI job.
-        source: the kind of source that the pipeline's file came from (`configSource` of GraphQL); None: unknown.
-        config: the project's setting "CI/CD configuration file", which has to be FILE@GROUP/PROJECT.
-        run: id of the CI job.
-        job: the job that applies, with the expected file.
+        source: the kind of source that the pipeline's file came from (`configSource` of GraphQL); None: unknown, which
+            is refused.
+        config: the project's present setting "CI/CD configuration file", which has to be FILE@GROUP/PROJECT.
+        run: id of the CI job, only for the error.
+        job: the job that applies, with the expected file; its branch does not matter.
     """
     refs = {f"refs/merge-requests/{pull.number}/{kind}" for kind in ("head", "merge", "train")}
     advice = "set it to FILE@GROUP/PROJECT, which may be this project"

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode, urljoin, urlsplit
 
 import requests
 
@@ -42,19 +42,21 @@ class _Session(requests.Session):
 
 class RestClient:
     """Client of an API below `root`, for one project or repository. Requests send `token` as a bearer token, and only
-    to the host of `root`. A request fails after 30 s without data. If the network fails or the forge is busy, it is
-    tried up to 4 times, with pauses of 1, 2 and 4 s, or as long as the forge's Retry-After says; a Retry-After of more
-    than a minute is an error at once. A POST is sent again only if the forge says that there were too many requests, or
-    if the caller allows it (`repeat`). Failures raise ClusterError (K546).
+    to the host of `root`. A try fails after 5 s without a connection, or 30 s without data. If so, or if the network
+    fails, or the forge is busy (429, 500, 502, 503, 504, or 403 with Retry-After), there are up to 4 tries, with pauses
+    of 1, 2 and 4 s, or as many seconds as Retry-After says; one of more than a minute is an error at once. A POST is
+    sent again only if the forge says that there were too many requests (429, or 403 with Retry-After), or if the caller
+    allows it (`repeat`). Failures raise ClusterError (K546).
 
     Args:
         root: URL without a final slash.
-        prefix: path of the project below `root`.
+        prefix: path of the project below `root`, without slashes at its ends.
         name: project or repository, for messages.
         accept: media type that requests ask for.
-        ca_file: file of authorities that the forge's certificate is checked against; None: those of the system. A
-            storage service to which the forge redirects a download may have a certificate of either.
-        pause: waits for a number of seconds.
+        ca_file: file of authorities that the forge's certificate is checked against; None: the one that the variable
+            REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE names, else the one of the library `requests`. A storage service to
+            which the forge redirects a download may have a certificate of either.
+        pause: waits for a number of seconds before a request is sent again.
     """
 
     def __init__(
@@ -84,7 +86,7 @@ class RestClient:
         repeat: bool | None = None,
     ) -> T:
         """Sends a request and returns `convert` of the JSON of its response. The other arguments are those of `call`.
-        Raises ClusterError, also if the response is no JSON, or has another form than `convert` expects.
+        Raises ClusterError (K546) as `call` and `convert` do, also if the response is no JSON.
         """
         answer = self.call(method, path, needs=needs, body=body, repeat=repeat)
         return self.converted(method, path, answer, convert)
@@ -92,8 +94,9 @@ class RestClient:
     def pages(
         self, path: str, convert: Callable[[Any], T], *, needs: str, key: str | None = None, **query: str
     ) -> Iterator[T]:
-        """Yields the rows of a list, each converted; requests a page whenever the caller needs one. Raises ClusterError
-        if a request fails, and after 50 pages (5,000 rows) if there are more.
+        """Yields the rows of a list, each converted; requests a page whenever the caller needs one, and converts all of
+        its rows before it yields the first. Raises ClusterError (K546) as `read` does, and after 50 pages (5,000 rows)
+        unless the forge shows that there are no more.
 
         Args:
             path: as in `call`, without a query.
@@ -134,8 +137,8 @@ class RestClient:
             body: is sent as JSON; None: no body.
             repeat: True if a failed request may be sent again; None: unless it is a POST. A request that the forge
                 refused as one too many is sent again in any case.
-            follow: follow redirects and read the body at once; False: do neither.
-            expected: status codes of 400 or more that are no error.
+            follow: follow redirects and read the body at once; False: do neither, and return a redirect as it is.
+            expected: status codes of 400 or more that are no error, and are not tried again.
         """
         url = f"{self._root}{path}" if path.startswith("/") else f"{self._root}/{self._prefix}/{path}"
         repeat = method != "POST" if repeat is None else repeat
@@ -151,8 +154,9 @@ class RestClient:
                     stream=not follow,
                     verify=self._ca_file,
                 )
-            except requests.RequestException as problem:
-                if attempt == _TRIES or not repeat:
+            except OSError as problem:  # also of a REQUESTS_CA_BUNDLE that names no file
+                is_known = isinstance(problem, requests.RequestException)
+                if attempt == _TRIES or not repeat or not is_known:
                     raise self.request_error(method, path, _network_reason(problem)) from None
                 self._pause(2.0 ** (attempt - 1))
                 continue
@@ -166,7 +170,7 @@ class RestClient:
         raise AssertionError("unreachable")
 
     def converted(self, method: str, path: str, answer: requests.Response, convert: Callable[[Any], T]) -> T:
-        """Converts the JSON of a response. Raises ClusterError (K546) if it is no JSON, or has another form."""
+        """Converts the JSON of a response, as `convert` does. Raises ClusterError (K546), also if it is no JSON."""
         try:
             document = answer.json()
         except ValueError:
@@ -175,8 +179,8 @@ class RestClient:
         return self.convert(method, path, document, convert)
 
     def convert(self, method: str, path: str, document: Any, convert: Callable[[Any], T]) -> T:
-        """Converts JSON that a request returned. Raises ClusterError (K546) if `convert` raises KeyError, TypeError,
-        ValueError or AttributeError, because the JSON has another form.
+        """Returns `convert` of JSON that a request returned. Raises ClusterError (K546) if the function `convert`
+        raises KeyError, TypeError, ValueError or AttributeError, because the JSON has another form; other errors pass.
         """
         try:
             return convert(document)
@@ -185,8 +189,9 @@ class RestClient:
             raise self.request_error(method, path, self._masked(why)) from None
 
     def download(self, path: str, *, needs: str) -> bytes | None:
-        """Downloads a file, at most 64 MiB; None: the forge has none (404, 410). Raises ClusterError for a larger file,
-        and for a failed request. Follows redirects of the forge to the same scheme; no redirect gets the token.
+        """Downloads a file, at most 64 MiB; None: the forge has none (404, 410). Raises ClusterError (K546) for a
+        larger file, and for a failure, also if the place to which the forge redirects has no such file. Follows up to 4
+        redirects to the scheme of `root`, each tried once; no redirect gets the token.
         """
         answer = self.call("GET", path, needs=needs, follow=False, expected=frozenset({404, 410}))
         for _ in range(_MAX_REDIRECTS):
@@ -194,7 +199,7 @@ class RestClient:
                 return None
             if answer.status_code not in (301, 302, 303, 307, 308):
                 return self._bytes(answer)
-            url = urlsplit(answer.headers.get("Location", ""))
+            url = urlsplit(urljoin(answer.url, answer.headers.get("Location", "")))
             if url.scheme != urlsplit(self._root).scheme:
                 raise self.request_error("GET", "an artifact", f"redirected to {url.scheme}://{url.netloc}")
             answer = self._get_without_token(url.geturl())
@@ -205,14 +210,12 @@ class RestClient:
         self._session.close()
 
     def request_error(self, method: str, path: str, why: str) -> ClusterError:
-        """Makes the error K546 about a request, for the caller to raise."""
+        """Makes the error K546 about a request, for the caller to raise. A secret in `why` would be shown (`shown`)."""
         detail = f"{method} {path.partition('?')[0]} of {self._name} at {self._root}: {why}"
         return ClusterError(error("K546", "the forge refused a request", detail))
 
     def shown(self, text: str) -> str:
-        """Makes a text of the forge fit for an error message: the token is masked, and only the first 300 characters
-        are kept.
-        """
+        """The text with the token masked and at most its first 300 characters, for an error message."""
         return self._masked(text)[:300]
 
     def _authorize(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
@@ -220,7 +223,7 @@ class RestClient:
         return request
 
     def _get_without_token(self, url: str) -> requests.Response:
-        """Reads a place that the forge redirects to. Its authority may be one of the forge's, or one of the system's."""
+        """Reads a place that the forge redirects to. Its authority may be in `ca_file`, or one that counts without."""
         get = partial(
             self._session.get,
             url,
@@ -235,7 +238,7 @@ class RestClient:
                 answer = get(verify=self._ca_file)
             except requests.exceptions.SSLError:
                 answer = get()
-        except requests.RequestException as problem:
+        except OSError as problem:
             raise self.request_error("GET", "an artifact", _network_reason(problem)) from None
         if answer.status_code >= 400:
             raise self.request_error("GET", "an artifact", f"{answer.status_code} from its storage")
@@ -286,10 +289,14 @@ def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
 def _has_next(answer: requests.Response, rows: int) -> bool:
     """True if a page follows. GitLab says so, because it leaves rows out of a page that the token may not see."""
     following = answer.headers.get("X-Next-Page")
-    return rows >= PAGE if following is None else following != ""
+    if following is None:
+        return "next" in answer.links if answer.links else rows >= PAGE
+    return following != ""
 
 
-def _network_reason(problem: requests.RequestException) -> str:
+def _network_reason(problem: OSError) -> str:
+    if not isinstance(problem, requests.RequestException):
+        return f"{problem}; check REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE"
     if isinstance(problem, requests.exceptions.SSLError):
         return "TLS failed (SSLError): if its certificate is of an own authority, name that in REQUESTS_CA_BUNDLE"
     return f"no answer ({type(problem).__name__})"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import re
 import zipfile
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from kodoctl.forge.forge import PullRequest, ReviewComment
     from kodoctl.plan.plan import Plan
 
+_DAMAGED: Final = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
+"""Errors of the standard library about a zip file: no zip, damaged or cut data, an encrypted member."""
 MAX_PLAN: Final = 64 * 1024 * 1024  # bytes of a plan file; 5,000 topics need 8 MB
 _MARK: Final = re.compile(
     r"<!-- kodoctl:plan environment=(\S+) commit=([0-9a-f]{40}) run=([0-9]{1,20}) plan=([0-9a-f]{64}|none) -->"
@@ -30,8 +33,9 @@ _MARK: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CommentHeader:
-    """Header of the comment, its first line: environment and commit of the plan; `run`: id of the run whose artifact is
-    the plan; `plan`: seal (digest) of the plan, None if the commit could not be planned.
+    """Header of the comment, its first line: environment (`base` without an overlay) and commit (40 digits) of the
+    plan; `run`: id of the run (of the CI job on GitLab) that planned, whose artifact is the plan; `plan`: seal (digest)
+    of the plan, None if the commit could not be planned.
     """
 
     environment: str
@@ -63,14 +67,14 @@ def mark_of(body: str) -> CommentHeader | None:
 
 
 def artifact_name(environment: str, commit: str) -> str:
-    """Name of the workflow's artifact with the plan of a commit."""
+    """Name that the workflow's artifact with the plan of a commit for an environment must have; only GitHub uses it."""
     return f"kodoctl-plan-{environment}-{commit}"
 
 
 def body_of(plan: Plan | None, mark: CommentHeader, run_url: str) -> str:
     """Text of the comment in Markdown: the header `mark`, the plan, shortened if it is too long for a comment, or, for
-    `plan` None, that the commit could not be planned, and a link to `run_url`. The text depends on the arguments alone,
-    so that `approved_plan` can compare the comment with it.
+    `plan` None, that the commit could not be planned, and a link to `run_url`. It depends only on the arguments and the
+    version of kodoctl, so that `approved_plan` can compare the comment with it.
     """
     commit = mark.commit[:8]
     if plan is None:
@@ -87,8 +91,9 @@ def body_of(plan: Plan | None, mark: CommentHeader, run_url: str) -> str:
 
 
 def own_comment(comments: Iterable[ReviewComment], environment: str, author: str) -> ReviewComment | None:
-    """Finds the first comment by `author` (in any case, as forges compare names) whose header has the environment; None
-    if there is none. Comments of other accounts are ignored, because anybody can write such a header.
+    """Finds the first comment by `author` whose header has the environment; None if there is none. Upper and lower case
+    of `author` are the same, as for forges. Comments of other accounts are ignored, because anybody can write such a
+    header.
     """
     for comment in comments:
         mark = mark_of(comment.body)
@@ -98,8 +103,8 @@ def own_comment(comments: Iterable[ReviewComment], environment: str, author: str
 
 
 def merged_pull(pulls: Iterable[PullRequest], commit: str, branch: str, noun: str) -> PullRequest:
-    """Finds the pull request that was merged as `commit`. Raises RefusedError if there is none, if there are several,
-    or if it was merged into another branch than `branch`. `noun`: the forge's term for pull requests.
+    """Finds the pull request that was merged as `commit`. Raises RefusedError (K545) if there is none, if there are
+    several, or if it was merged into another branch than `branch`. `noun`: the forge's term for pull requests.
     """
     found = [pull for pull in pulls if pull.merged_at and pull.merged_as == commit]
     if len(found) != 1:
@@ -112,10 +117,10 @@ def merged_pull(pulls: Iterable[PullRequest], commit: str, branch: str, noun: st
 
 
 def approval_mark(comment: ReviewComment | None, pull: PullRequest, environment: str, author: str) -> CommentHeader:
-    """Header of the comment that shows the approved plan. Raises RefusedError if the comment is missing or has no
-    header, is about another commit than the merged head, shows no plan, or was changed after the merge, and if the pull
-    request was not merged. `environment` and `author`, by which the caller found the comment (`own_comment`), are only
-    for the error.
+    """Header of the comment that shows the plan. Raises RefusedError (K545) if the comment is missing or has no header,
+    is about another commit than the merged head, shows no plan, or was changed after the merge, and if the pull request
+    was not merged. `environment` and `author`, by which the caller found the comment (`own_comment`), are only for the
+    error. Whether anybody approved is not checked here.
     """
     label, head = pull.label, pull.head
     mark = mark_of(comment.body) if comment else None
@@ -133,15 +138,16 @@ def approval_mark(comment: ReviewComment | None, pull: PullRequest, environment:
 
 
 def approved_plan(archive: bytes, mark: CommentHeader, body: str, run_url: str) -> Plan:
-    """Unpacks the plan from an artifact's zip file, checks the plan, and returns it. Raises RefusedError if the file
-    has no valid plan, if the plan is not the one that `mark` names, if the comment's text `body` does not show exactly
-    this plan with a link to `run_url`, or if the plan itself is refused (K536).
+    """Unpacks the plan from an artifact's zip file, and returns it. Raises RefusedError if the file does not hold
+    exactly one plan file that this version of kodoctl made and nobody edited (of at most 64 MiB), if the plan is not
+    the one that `mark` names, if the comment's text `body` does not show exactly this plan with a link to `run_url`
+    (line ends and blanks around the text do not count), or if the plan itself is refused (K536).
     """
     try:
         plan = plan_file.loads(_unpack_plan(archive), "the plan of the pull request")
     except RefusedError:
         raise
-    except (KodoctlError, zipfile.BadZipFile, UnicodeDecodeError, KeyError, OSError) as problem:
+    except (KodoctlError, UnicodeDecodeError, KeyError, OSError, *_DAMAGED) as problem:
         raise refusal(f"the artifact of run {mark.run} holds no plan: {problem}") from None
     if plan_file.to_json(plan)["seal"] != mark.plan:
         raise refusal(f"the artifact of run {mark.run} is another plan than the one that was shown")

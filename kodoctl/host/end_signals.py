@@ -23,18 +23,27 @@ SAME_SIGNAL_S: Final = 0.5  # a signal this soon after the first is the same one
 _entered: Final[list[socket.socket]] = []  # to which signals are written, by nested contexts
 
 
+def signal_name(number: int) -> str:
+    """Name of a signal, such as `SIGKILL`; `signal 35` for one of real time, which has no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 @contextmanager
 def signals_to(
     handler: Callable[[], object], numbers: Sequence[signal.Signals], *, at_signal: Callable[[], object] = lambda: None
 ) -> Iterator[None]:
-    """Context in which each of the signals `numbers` calls `handler`, one call at a time, on a thread of its own,
-    whatever the main thread waits for. The main thread has to enter the context: raises ValueError elsewhere.
+    """Context in which the signals `numbers` call `handler`, one call at a time, on one thread for this context,
+    whatever the main thread waits for. Signals of one number that come almost together may make one call. The main
+    thread has to enter the context (ValueError elsewhere) and to leave it.
 
-    A call that raises is reported as an error of that thread, and the next signal calls `handler` again. The end of the
-    context restores the earlier handlers, and waits for calls of signals that came. Contexts may be nested if the inner
-    one has all signals of the outer one. `at_signal`: is also called for each signal, in the main thread before its
-    next step of Python, so it must not wait or raise; in a child process made by `fork` a signal calls only
-    `at_signal`.
+    A call that raises an Exception is reported as an error of that thread, and the next signal calls `handler` again.
+    The end of the context restores the earlier handlers, and waits for calls of signals that came. Contexts may be
+    nested if the inner one has all signals of the outer one; the outer one's functions are not called meanwhile.
+    `at_signal`: is called for the same signals, in the main thread before its next step of Python, so it must not wait
+    or raise; in a child process made by `fork` a signal calls only `at_signal`.
     """
     reading, writing = socket.socketpair()
     with reading, writing:
@@ -62,8 +71,9 @@ def signals_to(
 
 @contextmanager
 def ending_on_signals(*, at_once: bool = True) -> Iterator[threading.Event]:
-    """Context with an event that SIGTERM and SIGINT set, so that the program can end in order. A second signal ends the
-    process at once (exit code 130), unless `at_once` is false. The main thread has to enter the context.
+    """Context with an event that SIGTERM and SIGINT set, so that the program can end in order; the event cannot be
+    cleared. A second signal ends the process at once (exit code 130, nothing is cleaned up), unless `at_once` is false.
+    Has the conditions of `signals_to`: the main thread has to enter and leave it; an outer such context gets no signal.
 
     Signals within half a second of the first count as the same request, because `timeout` and terminals signal both a
     process and its group.

@@ -28,7 +28,7 @@ def install_command(extra: Extra) -> str:
 @contextmanager
 def needs_extra(extra: Literal["database", "recall", "spark", "sql", "ui"]) -> Iterator[None]:
     """Context for imports of the libraries of an extra. Any ImportError in it becomes UsageError, with the command that
-    installs the extra.
+    installs the extra; also one of a library that is there and cannot be loaded.
     """
     try:
         yield

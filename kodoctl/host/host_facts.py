@@ -18,7 +18,7 @@ NO_HOME: Final = "/nonexistent"
 
 
 def working_folder() -> Path:
-    """The folder that relative paths begin at. Raises UsageError (K031) if it was deleted."""
+    """The folder that relative paths begin at, as an absolute path. Raises UsageError (K031) if it was deleted."""
     try:
         return Path.cwd()
     except OSError as problem:
@@ -29,7 +29,9 @@ def working_folder() -> Path:
 
 
 def expand_home(path: str | Path) -> Path:
-    """The path with `~` replaced by the user's home folder; unchanged if the user has none."""
+    """The path with `~` or `~NAME` at its beginning replaced by the home folder of this user, or of the user NAME;
+    unchanged if there is none.
+    """
     try:
         return Path(path).expanduser()
     except (RuntimeError, KeyError):
@@ -37,8 +39,8 @@ def expand_home(path: str | Path) -> Path:
 
 
 def absolute_path(path: str | Path) -> Path:
-    """The path with `~` expanded and, if it is relative, below the working folder. Raises UsageError (K031) if that is
-    needed and was deleted.
+    """The path with `~` expanded (`expand_home`) and, if it is relative, below the working folder; `..` and links stay.
+    Raises UsageError (K031) if the working folder is needed and was deleted.
     """
     found = expand_home(path)
     return found if found.is_absolute() else working_folder() / found
@@ -81,15 +83,15 @@ def home_folder(environ: Mapping[str, str]) -> str:
 
 def nearest_file(name: str, folder: Path) -> Path | None:
     """Path of the file `name` in `folder` (absolute), or in the nearest folder above that has one; None if no folder
-    has one.
+    has one. A folder of that name is passed over. Raises OSError, such as for a folder that must not be searched.
     """
     return next((place / name for place in (folder, *folder.parents) if (place / name).is_file()), None)
 
 
 def why_a_strangers(file: Path) -> str:
-    """Reason not to trust a file that was found in a folder above the working folder: its owner (or, of a link, the
-    owner of the link) is neither this user nor root, and everybody may write to its folder, as in /tmp. "" if there is
-    no reason, or if the file cannot be examined.
+    """Text of the reason not to trust a file that was found in a folder above the working folder: its owner (or of a
+    link, the owner of either) is neither this user nor root, and everybody may write to its folder, as in /tmp. ""
+    if there is no such reason, or if the file cannot be examined.
     """
     try:
         owners = {file.stat().st_uid, file.lstat().st_uid} - {0, os.geteuid()}

@@ -119,14 +119,15 @@ def _thread(serve: Callable[[], object]) -> threading.Thread:
 
 class MetricsServer:
     """HTTP server of a WSGI application, from its construction until `close`. The attribute `address` is the HOST:PORT
-    in use. Raises UsageError (K760) if the address is invalid or taken.
+    in use. Raises UsageError (K760) if the address is invalid, taken or forbidden.
 
-    It serves at most 32 connections at a time (MAX_CONNECTIONS); for a further one, the oldest is closed.
+    It serves at most 32 connections at a time (MAX_CONNECTIONS). For a further one, the oldest is closed; if that does
+    not end within a second, the new one is closed.
 
     Args:
         port: 0: any free port.
         begin: starts a thread that runs the function it is passed, and returns the thread.
-        deadline: seconds that a connection may last.
+        deadline: seconds after which a connection is closed, within about a second.
     """
 
     def __init__(
@@ -148,16 +149,19 @@ class MetricsServer:
         self._thread = begin(self._server.serve_forever)
 
     def close(self) -> None:
-        """Stops listening and waits until the serving thread has ended, but not for connections that are open."""
+        """Stops listening and waits until the serving thread has ended, but not for open connections: they go on, and
+        have no deadline any more.
+        """
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
 
 def probes(metrics: Application, health: Health, readiness: Health) -> Application:
-    """Makes a WSGI application with the paths `/metrics`, `/healthz` (503: restart the process) and `/readyz` (503: the
-    process does not do its work now). Each request to a probe calls `health` or `readiness`, and answers 200 or 503
-    with the returned document as JSON. Other paths answer 404, other methods than GET and HEAD 405.
+    """Makes a WSGI application with the paths `/metrics`, which `metrics` answers, `/healthz` (503: restart the
+    process) and `/readyz` (503: the process does not do its work now). Each request to a probe calls `health` or
+    `readiness`, and answers 200 or 503 with the returned document as JSON. HEAD does the same as GET, without the body.
+    Other paths answer 404, other methods than GET and HEAD 405 for any path.
     """
 
     def answer(environ: dict[str, Any], start: Start) -> Iterable[bytes]:

@@ -28,8 +28,8 @@ def make_private(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Creates a folder with the system's usual mode, and missing folders above; one named `.kodoctl` is for its owner
-    alone. Raises OSError.
+    """Creates a folder with the system's usual mode, and missing folders above; each new one named `.kodoctl` is for
+    its owner alone. A folder that exists keeps its mode. Raises OSError.
     """
     _make(folder, others=0o077)
 
@@ -41,16 +41,16 @@ def _make(folder: Path, others: int) -> None:
 
 
 def create_private(file: Path) -> None:
-    """Creates an empty file of mode 0600 in place of any old one, for a library that then writes into it itself. Raises
-    OSError.
+    """Removes any old file, then creates an empty file of mode 0600, for a library that then writes into it itself.
+    Raises OSError; the old file may then be gone.
     """
     os.close(_create_file(file, 0o600))
 
 
 def put_in_place(file: Path, name: Path) -> None:
-    """Makes a complete file available as `name`, in the same folder. With hard links, `file` stays as a second name,
-    and FileExistsError is raised if `name` is taken. On a file system without hard links `file` is renamed, and a file
-    that is at `name` is replaced. Raises OSError.
+    """Makes a complete file available as `name`, a path in the same folder. If a hard link can be made, `file` stays as
+    a second name, and FileExistsError is raised if `name` is taken. Otherwise, as on a file system without hard links,
+    `file` is renamed, and a file that is at `name` is replaced. Raises OSError.
     """
     try:
         name.hardlink_to(file)
@@ -61,15 +61,17 @@ def put_in_place(file: Path, name: Path) -> None:
 
 
 def write_whole(file: Path, content: bytes) -> None:
-    """Replaces a file atomically: readers see the old content or the new one, also after a loss of power. The mode is
-    the system's usual one. Raises OSError, and then leaves the old file as it was.
+    """Creates or replaces a file atomically: readers see the old content or the new one, also after a loss of power.
+    The mode is the system's usual one, whatever the old file had. Raises OSError, and then leaves the old file as it
+    was. Two threads must not replace the same file at a time.
     """
     _replace(file, content, 0o666)
 
 
 def write_private(file: Path, content: str | bytes, mode: int = 0o600) -> None:
-    """Replaces a file atomically by one with the permissions `mode`, which only its owner may read until it is
-    complete. A str is written as UTF-8. Raises OSError, and then leaves the old file as it was.
+    """Creates or replaces a file atomically by one with exactly the permissions `mode`, which only its owner may read
+    until it is complete. A str is written as UTF-8. Raises OSError, and then leaves the old file as it was. Two threads
+    must not replace the same file at a time.
     """
     _replace(file, content.encode() if isinstance(content, str) else content, 0o600, mode)
 

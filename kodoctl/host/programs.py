@@ -22,8 +22,8 @@ _changes: Final = threading.Lock()
 
 
 def find_program(name: str, environ: Mapping[str, str]) -> str | None:
-    """Path of the program in the absolute folders of PATH; None if there is none. Relative entries of
-    PATH are ignored.
+    """Path of the program `name`, a word without a slash, in the absolute folders of PATH; None if there is none.
+    Relative entries of PATH are ignored.
     """
     return shutil.which(name, path=absolute_path(environ))
 
@@ -38,7 +38,7 @@ def absolute_path(environ: Mapping[str, str]) -> str:
 
 def python_command(module: str, *arguments: str) -> list[str]:
     """Command line that runs one of our modules in a new process of this Python, without imports from the working
-    folder.
+    folder (except by PYTHONPATH); the processes that it starts are not protected.
     """
     return [sys.executable, "-P", "-m", module, *arguments]
 
@@ -62,9 +62,9 @@ def _with_variables(chosen: Callable[[], Mapping[str, str]]) -> Iterator[None]:
 @contextmanager
 def imports_nothing_here() -> Iterator[None]:
     """Context in which PYTHONSAFEPATH is set in this process, so that a Python process that is started in it imports
-    nothing from the working folder. That process calls `imports_as_before` once its import paths are set. A value that
-    the variable has already stays. While one thread is in this context or in `runs_nothing_here`, other threads wait to
-    enter one; the same thread must not enter a second one.
+    nothing from the working folder (except by PYTHONPATH). That process calls `imports_as_before` once its import paths
+    are set. A value that the variable has already stays. While one thread is in this context or in `runs_nothing_here`,
+    other threads wait to enter one; the same thread must not enter a second one.
     """
     with _with_variables(lambda: {} if os.environ.get(SAFE_PATH) else {SAFE_PATH: _OURS}):
         yield
@@ -73,9 +73,10 @@ def imports_nothing_here() -> Iterator[None]:
 @contextmanager
 def runs_nothing_here(unless_set: Mapping[str, str]) -> Iterator[None]:
     """Context in which PYTHONSAFEPATH is set and PATH has only absolute folders (those of the system's default if none
-    is left): programs started in it, and their children, neither run nor import files of the working folder (except by
-    PYTHONPATH). `unless_set`: variables to set if they are unset or empty. While one thread is in this context or in
-    `imports_nothing_here`, other threads wait to enter one; the same thread must not enter a second one.
+    is left): programs started in it, and their children, do not find programs or modules in the working folder (except
+    by PYTHONPATH). `unless_set`: variables to set if they are unset or empty. The end of the context restores all
+    values. While one thread is in this context or in `imports_nothing_here`, other threads wait to enter one; the same
+    thread must not enter a second one.
     """
 
     def variables() -> dict[str, str]:
@@ -87,9 +88,9 @@ def runs_nothing_here(unless_set: Mapping[str, str]) -> Iterator[None]:
 
 
 def imports_as_before() -> None:
-    """Removes PYTHONSAFEPATH from this process's environment if kodoctl set it in the parent process
-    (`imports_nothing_here`), so that programs of the user, which this process starts, import as usual. A value that the
-    user set stays.
+    """Removes PYTHONSAFEPATH from this process's environment if kodoctl set it in a process above
+    (`imports_nothing_here`, `runs_nothing_here`), so that programs of the user, which this process starts, import as
+    usual. A value that the user set stays.
     """
     if os.environ.get(SAFE_PATH) == _OURS:
         del os.environ[SAFE_PATH]

@@ -26,13 +26,14 @@ _ABOUT: Final = ("reason", "where", "dangers", "evidence", "origin", "drifted")
 
 def unapproved_changes(fresh: Plan, approved: Plan) -> tuple[Diagnostic, ...]:
     """Returns errors (K534, K544) for everything in `fresh` that `approved` does not have: another cluster or
-    environment, changes, dangers, ledger entries; () if `fresh` may be carried out. One error (K544) lists the changes,
-    dangers and ledger entries, 20 of them at most.
+    environment, changes, dangers of changes, ledger entries; () if there is none. Findings of a plan as a whole are not
+    compared, and errors in either plan are the caller's to refuse. One error (K544) lists the changes, dangers and
+    ledger entries, 20 of them at most.
 
-    A change is approved if its action and its values before and after are the approved ones, and a danger if the
-    approved change has one with the same code and severity. Approved changes may be absent from `fresh`, because an
-    earlier apply may have finished them. A Pulsar tenant without a UUID in `approved` may have one in `fresh`: an apply
-    that was cut off gave it, and is run again.
+    A change is approved if it differs from the approved one only in its reason, place, dangers, evidence and origin,
+    and a danger if the approved change has one with the same code and severity. Approved changes may be absent from
+    `fresh`, because an earlier apply may have finished them. A Pulsar tenant without a UUID in `approved` may have one
+    in `fresh`: an apply that was cut off gave it, and is run again.
     """
     now = {tenant: uuid for tenant, uuid in fresh.identity.uuids.items() if approved.identity.uuids.get(tenant)}
     known = replace(approved.identity, uuids={tenant: uuid for tenant, uuid in approved.identity.uuids.items() if uuid})
@@ -49,8 +50,8 @@ def unapproved_changes(fresh: Plan, approved: Plan) -> tuple[Diagnostic, ...]:
 
 def with_reviewed_evidence(fresh: Plan, approved: Plan) -> Plan:
     """Returns `fresh` with the evidence of `approved` at each change, because an apply disconnects clients only if the
-    evidence that was reviewed names some. Raises KeyError if `approved` lacks a change of `fresh`: to be called after
-    `unapproved_changes` found nothing.
+    evidence that was reviewed names some. Raises KeyError if `approved` has no change with the address and action of
+    one in `fresh`: to be called after `unapproved_changes` found nothing.
     """
     known = {_key(change): change.about.evidence for change in approved.changes}
     changes = tuple(with_context(change, evidence=known[_key(change)]) for change in fresh.changes)

@@ -59,10 +59,11 @@ class NoEvidence(TypedDict):
 
 
 class EvidenceRow(TypedDict):
-    """Use and data of an object when the plan was made. `entries`, `bytes`: its backlog; `messages`: number of messages
-    in these entries, null if the backlog is empty; `messages_at_least`: there may be more, because the broker stopped
-    counting early; `oldest`, `last_publish`: publish times in ms since the epoch, of the oldest unread message (null:
-    none or unknown) and of the last one (0: never).
+    """Use and data of an object when the plan was made. `entries`, `bytes`: its backlog, of a topic that of the
+    subscription with the largest; `messages`: number of messages in these entries, null if the backlog is empty;
+    `messages_at_least`: there may be more, because the broker stopped counting early; `oldest`, `last_publish`: publish
+    times in ms since the epoch, of the oldest unread message (null: none or unknown) and of the topic's last one (0:
+    never, or the object is no topic).
     """
 
     entries: int
@@ -92,7 +93,7 @@ class FunctionUse(TypedDict):
     """Use of a function when the plan was made. `instances`, `running`: numbers of all instances and of those that run,
     null if the worker did not answer; `error`: error text of an instance that does not run, "" for none; `cleans_up`:
     its subscription is deleted with it; `has_foreign_options`: its runtime options leave no room for a marker. A
-    deletion also has the `EvidenceRow` of its subscription.
+    deletion also has the `EvidenceRow` of its subscription, if all of its inputs could be read.
     """
 
     instances: int | None
@@ -152,7 +153,7 @@ class DeleteRow(ChangeFacts):
 
 
 class AdoptRow(ChangeFacts):
-    """An object that gets an owner. `taken_from`: the topology that owned it, null if nobody did."""
+    """An object that gets an owner. `taken_from`: the other topology that it is taken from, null if from none."""
 
     action: Literal["adopt"]
     before: ResourceRow
@@ -161,9 +162,7 @@ class AdoptRow(ChangeFacts):
 
 
 class ForgetRow(ChangeFacts):
-    """An object that loses its owner and stays. `before`: null if the object is gone, or if another topology owns it by
-    now.
-    """
+    """An object that loses its owner and stays. `before`: null if the object is gone, or no longer the owner's."""
 
     action: Literal["forget"]
     before: ResourceRow | None

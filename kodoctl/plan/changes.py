@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 class Origin(StrEnum):
-    """Origin of a change, against a git revision: edits of the files since then, drift of the cluster, or both."""
+    """Origin of a change, against a git revision: edits of the files since then, drift of the cluster, or both. An
+    older edit that was never applied looks like drift.
+    """
 
     EDIT = "edit"
     DRIFT = "drift"
@@ -47,11 +49,11 @@ FieldName = Literal[
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """One changed field of a resource that is no policy. `missing_partitions` (of a topic) has the numbers of the
-    partitions that do not exist, `missing_on` (of a subscription) those of the partitions without the subscription,
-    `delayed_delivery` a value of the topic under which delivery stalls, and which is removed. Functions and connectors
-    have the fields from `package` to `disk` in `FieldName`; objects of the whole cluster those after `disk`, and
-    `settings`. The `package` before is "" if it is not known.
+    """One changed field of a resource, other than a policy. Two fields of a topic and one of a subscription repair it:
+    `missing_partitions` has as `before` the numbers of the partitions that do not exist, `missing_on` those of the
+    partitions without the subscription, and () as `after`; `delayed_delivery` ("set", then None) removes a value of the
+    topic under which delivery stalls. Functions and connectors have the fields from `package` to `disk` in `FieldName`;
+    objects of the whole cluster those after `disk`, and `settings`. The `package` before is "" if it is not known.
     """
 
     name: FieldName
@@ -87,8 +89,9 @@ class PolicyChange:
         return self.policy
 
     def counting(self, *, after: bool) -> PolicyValue | None:
-        """The value that applies after the change, or before it (`after` False): the effective value if that is known,
-        else the value that is set on the object itself. None: no value is known, so that Pulsar's default applies.
+        """The value that applies after the change, or before it (`after` False): the effective value if there is an
+        `Effective`, else the value that is set on the object itself. None: no value is known, so that a default of the
+        broker applies.
         """
         effective = self.effective_after if after else self.effective_before
         if effective is not None:
@@ -102,10 +105,10 @@ FieldUpdate = FieldChange | PolicyChange
 @dataclass(frozen=True, slots=True)
 class ChangeContext:
     """Context that each change has as `about`. `owner`: name of the topology; `reason`: text for people; `where`: place
-    of the object in its file, None for an object without one; `dangers`: findings about this change alone, of which an
-    error refuses the plan; `evidence`: an `EvidenceRow` as JSON, a `SlotEvidence` for a replication slot, a
-    `FunctionUse` for a function (`FunctionEvidence` for its deletion); {} if nothing was read. `origin` and `drifted`
-    are as in `ChangeFacts`.
+    of the object in its file, None if no file declares it, or the change is not of a file; `dangers`: findings about
+    this change alone, of which an error refuses the plan; `evidence`: an `EvidenceRow` as JSON, a `SlotEvidence` for a
+    replication slot, a `FunctionUse` for a function (`FunctionEvidence` for its deletion, if its inputs could be read);
+    {} if nothing was read. `origin` and `drifted` are as in `ChangeFacts`.
     """
 
     owner: str
@@ -138,8 +141,9 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Change of an object that exists and differs in `fields`. `unload`: a field takes effect only after the broker
-    unloads the topic; `adopting`: nobody owns the object yet, so that the plan needs `--adopt`.
+    """Change of an object that exists and differs in `fields`. `unload`: an apply has to unload the topic as well, so
+    that a field takes effect; `adopting`: nobody owns the object yet, so that an `Adopt` comes with the update, and the
+    plan needs `--adopt` if the update does more than repair (`HEALING`).
     """
 
     before: Resource
@@ -147,7 +151,7 @@ class Update:
     fields: tuple[FieldUpdate, ...]
     about: ChangeContext
     unload: bool = False
-    adopting: bool = False  # it is nobody's yet: needs --adopt, because somebody set what this would change
+    adopting: bool = False  # it is nobody's yet, and somebody set what this would change
 
     @property
     def address(self) -> Address:
@@ -168,8 +172,9 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Change that deletes an object that the topology owns, with its data. An apply created the object, or it is named
-    in `allow_destroy`. No file declares the object any more, or an undo removes it.
+    """Change that deletes an object of a topology, with its data: no file declares the object any more, or a destroy or
+    an undo removes it. An object that was adopted, other than a grant, is deleted only if it is named for that
+    (`Allowances`).
     """
 
     before: Resource
@@ -189,7 +194,8 @@ class Delete:
 @dataclass(frozen=True, slots=True)
 class Adopt:
     """Change by which a topology becomes the owner of a live object: an apply writes only the object's marker (the
-    property that names its owner) and the ledgers. `taken_from`: topology that owned the object; None: nobody did.
+    property that names its owner), if its kind has one, and the ledgers. `taken_from`: the other topology that owned
+    the object; None: none did.
     """
 
     before: Resource
@@ -205,7 +211,8 @@ class Adopt:
 @dataclass(frozen=True, slots=True)
 class Forget:
     """Change by which a topology gives up an object, which stays as it is: an apply removes only the object's marker
-    and its ledger entry. `before` None: the object does not exist any more, or another topology owns it by now.
+    and its entry in the ledger; only the entry if `before` is None: then the topology's object does not exist any more,
+    and one of that name, if there is one, belongs to another topology or to nobody.
     """
 
     address: Address

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,10 +60,11 @@ HEALING = frozenset({"missing_on", "missing_partitions"})  # puts back what is h
 
 @dataclass(frozen=True, slots=True)
 class Allowances:
-    """Permissions for changes that are refused without them, from flags and from lists in the files. `adopt`,
-    `destroy`, `forget`: addresses of objects that may be adopted with changes, that may be destroyed or lose data, or
-    that may be given up; `take_over`: objects of other topologies may be taken over; `share`: of the owned topics and
-    subscriptions, as in `blast_radius`.
+    """Permissions for a plan, from flags and from lists in the files. `adopt`: addresses of objects that may be adopted
+    with changes; `destroy`: addresses whose refusals with the remedy `--allow-destroy` become warnings, and whose
+    objects, if no file declares them, are deleted even if they were adopted, or are packages; `forget`: addresses whose
+    objects, if no file declares them, are given up instead of deleted; `take_over`: objects of other topologies, and
+    ledger entries from another environment or source, may be taken over; `share`: as `allowed` of `blast_radius`.
     """
 
     adopt: TextSet = frozenset()
@@ -76,9 +77,10 @@ class Allowances:
 @dataclass(frozen=True, slots=True)
 class Difference:
     """Result of a comparison. An object with a change may also have a conflict. `conflicts`: errors, warnings and
-    notes. `unchanged`: number of objects that are as declared. `unmanaged`: sorted addresses of live topics and
-    functions, and of live subscriptions on declared topics, that nobody owns, or that have our marker and no ledger
-    entry. `elsewhere`: other topologies in these namespaces -> number of their objects.
+    notes. `unchanged`: number of declared objects that need no change. `unmanaged`: sorted addresses of live topics,
+    functions and connectors, and of live subscriptions on declared topics, that no file declares and nobody owns, or
+    that have our marker and no ledger entry; without subscriptions of functions and objects with a change. `elsewhere`:
+    other topologies with ledger entries in the namespaces that were read -> number of objects that they own there.
     """
 
     changes: tuple[Change, ...]
@@ -93,8 +95,10 @@ def diff(
     desired: Desired, live: Live, allowances: Allowances | None = None, chosen: TargetedObjects | None = None
 ) -> Difference:
     """Compares declared with live objects, and returns the changes that make the live ones equal, with conflicts and
-    unmanaged objects. Changes have no dangers yet. `allowances`: dangerous changes that are allowed, None: none are;
-    `chosen`: the part to compare; None: everything. Objects whose live state is unknown are left out.
+    unmanaged objects. A declared object that may not be taken from its owner, or that cannot be changed as declared,
+    gets a conflict instead of a change. Changes have no dangers yet. `allowances`: None: nothing is allowed; `chosen`:
+    the part to compare, None: everything. Objects of which `Live.is_unknown` is true are left out; a topic in
+    `Live.unread` is not, unless `chosen` leaves it out.
     """
     return _Diff(desired, live, allowances or Allowances(), chosen).run()
 
@@ -368,12 +372,13 @@ def with_namespaces(
     difference: Difference, names: frozenset[str], live: Live, allowed: frozenset[Address] = frozenset()
 ) -> Difference:
     """Returns the difference of a destroy together with the deletion of each namespace that one of the topologies
-    `names` created, if no other topology uses the namespace and no topic, function or connector is left. Whether any
-    function is left has to be known, or the namespace is one of `allowed`; else a warning says that it stays. Pulsar
-    tenants are never deleted.
+    `names` created, if no other topology has a ledger entry there, the changes delete every topic, function and
+    connector that was read there, and flags leave out nothing that is recorded there. Whether functions or connectors
+    are left has to be known, or the address of the namespace is in `allowed`; else a warning says that it stays. Pulsar
+    tenants are not added.
     """
     changes, findings = list(difference.changes), list(difference.conflicts)
-    for namespace, creator in _emptied_namespaces(difference.changes, names, live):
+    for namespace, creator in _emptied_namespaces(difference, names, live):
         address, unknown = f"namespace.{namespace}", live.unknown_functions_in(namespace)
         if unknown and address not in allowed:
             findings.append(kept_namespace(namespace, unknown))
@@ -385,17 +390,21 @@ def with_namespaces(
 
 
 def _emptied_namespaces(
-    changes: Iterable[Change], names: frozenset[str], live: Live
+    difference: Difference, names: frozenset[str], live: Live
 ) -> Iterator[tuple[NamespaceName, str]]:
     """Yields (namespace, creator) for each namespace that one of the topologies `names` created and no other uses, and
-    in which these changes leave no topic, function or connector that was read.
+    in which the changes leave no topic, function or connector that was read. A namespace with a recorded object or
+    grant that flags leave out stays.
     """
-    gone = {change.address for change in changes if isinstance(change, Delete)}
+    gone = {change.address for change in difference.changes if isinstance(change, Delete)}
+    chosen = difference.chosen
     functions = [one.resource for one in live.objects.values() if isinstance(one.resource, FunctionResource)]
     for namespace, ledgers in live.ledgers.items():
         address = f"namespace.{namespace}"
         creators = [one.name for one in ledgers.values() if one.owned.get(address) is OwnershipKind.CREATED]
         left = {topic for topic, _ in live.topics_in(namespace)}
         left |= {one.address for one in functions if one.namespace == namespace}
+        if chosen is not None and not all(chosen.includes(part) for one in ledgers.values() for part in one.addresses):
+            continue
         if creators and address in live.objects and not set(ledgers) - names and left <= gone:
             yield namespace, creators[0]

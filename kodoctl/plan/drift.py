@@ -28,10 +28,10 @@ _BEYOND_REPAIR = frozenset({"K411", "K412", "K437", "K442"})
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """Changes of a plan, sorted by their cause. `by_hand`: drift. `not_applied`: edits of a file that no apply has
-    written yet. `either`: an edit or drift, because the file changed since its last apply. `beyond_repair`: drift that
-    no apply can undo; () if a file changed since its last apply: such findings are then among the `conflicts`, because
-    the edit may be the cause.
+    """Changes of a plan, sorted by their cause. `by_hand`: drift. `not_applied`: changes that are taken for edits of a
+    file that no apply has written yet. `either`: updates that are an edit or drift, because the file changed since its
+    last apply. `beyond_repair`: drift that no apply can undo; () if any file changed since its last apply: such
+    findings are then among the `conflicts`, because the edit may be the cause.
     """
 
     by_hand: tuple[Change, ...]
@@ -53,17 +53,21 @@ class Drift:
 
     @property
     def refused(self) -> bool:
-        """True if something could not be compared: there is an error among `conflicts`, or a database, functions or
-        objects of the whole cluster were not read. A topic that may be readable in a minute causes no finding, because
-        no plan is made then: the read raises an error (kodoctl.pulsar.admin.omitted_partitions.may_be_left_out).
+        """True if the comparison may be incomplete: there is an error among `conflicts`, whatever it is about, or a
+        database, functions, packages or objects of the whole cluster were not read. A topic of ours that may be
+        readable in a minute causes no finding, because no plan is made then: the read raises an error
+        (kodoctl.pulsar.admin.omitted_partitions.may_be_left_out).
         """
         return any(finding.severity is Severity.ERROR or finding.code in UNREAD_CODES for finding in self.conflicts)
 
 
 def split(plan: Plan, live: Live, *, count_unmanaged: bool) -> Drift:
     """Sorts the changes of a plan into drift and edits. The ledger entries of `live` list the addresses that were
-    applied, and their digests show whether the file has changed since. `count_unmanaged`: unmanaged objects count as
-    drift.
+    applied, and their digests show whether the resources of a file have changed since. A file counts as changed as well
+    if it was never applied, or if its last apply was of a part. All changes of a file that did not change are drift. Of
+    one that changed, these are drift: the creation of an object that was applied, an update that fills in missing
+    partitions or subscriptions, and the end of the ledger entry of a lost object. `count_unmanaged`: unmanaged objects
+    count as drift.
     """
     applied: set[Address] = set()
     digests: dict[str, str] = {}

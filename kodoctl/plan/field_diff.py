@@ -79,8 +79,10 @@ class FieldDiff:
         self._desired, self._live, self._set_by_us, self._includes = desired, live, set_by_us, includes
 
     def fields(self, wanted: DesiredObject, found: LiveObject) -> tuple[FieldUpdate, ...]:
-        """Returns the changed fields of an object; () if it is as declared. The object is of a kind that topologies
-        own: not for grants, schemas and slots.
+        """Returns the changed fields of an object; () if an update has nothing to write. A difference that no update
+        can write, such as fewer partitions, other inputs of a function, or other content of a package, may be missing
+        here: `unsupported_changes` yields an error for it. Both objects are of one kind, which is not that of grants,
+        schemas or slots.
         """
         match wanted.resource, found.resource:
             case TopicResource(name=name), TopicResource():
@@ -100,15 +102,15 @@ class FieldDiff:
                 return subscription_fields(found.resource)
 
     def supported(self, resource: Resource) -> Resource:
-        """Returns the resource without the topic policies that this broker does not support."""
+        """Returns a topic without the policies that this broker does not support; other resources as they are."""
         if not isinstance(resource, TopicResource) or not self._live.unsupported & resource.policies.keys():
             return resource
         kept = {name: value for name, value in resource.policies.items() if name not in self._live.unsupported}
         return replace(resource, policies=kept)
 
     def unsupported(self) -> Iterator[Diagnostic]:
-        """Yields a warning for each topic policy that this broker does not support, if another value than the declared
-        one is effective on some topic.
+        """Yields a warning (K421) for each topic policy that this broker does not support, if some compared topic
+        declares it and, after the plan, gets another value from its namespace or the broker.
         """
         for policy in sorted(self._live.unsupported):
             unsaid = []
@@ -147,9 +149,9 @@ class FieldDiff:
 def topic_fields(
     wanted: DesiredObject, found: LiveObject, levels: PolicyLevels, unsupported: frozenset[str]
 ) -> tuple[FieldUpdate, ...]:
-    """Returns the changed fields of a topic: a larger number of partitions, missing partitions, policies that differ,
-    and a setting that stalls delayed delivery. Ignored and unsupported policies are left out, and those of
-    ONLY_WHERE_NAMED that the file neither sets nor unsets by name.
+    """Returns the changed fields of a topic: a larger number of partitions, missing partitions, policies that differ
+    (also those that the file does not set, which become unset), and a setting that stalls delayed delivery. Ignored and
+    unsupported policies are left out, and those of ONLY_WHERE_NAMED that the file neither sets nor unsets by name.
     """
     after, before = wanted.resource, found.resource
     assert isinstance(after, TopicResource)
@@ -182,9 +184,11 @@ def topic_fields(
 def unsupported_changes(
     wanted: DesiredObject, found: LiveObject, known: frozenset[str] = frozenset()
 ) -> Iterator[Diagnostic]:
-    """Yields an error if a topic would need a change that Pulsar cannot make: fewer partitions, a plain topic that
-    becomes partitioned, or the reverse; if a function would need a change that it cannot take; and if a version of a
-    package would get other content. `known`: codes of earlier errors, whose steps need not be listed again.
+    """Yields an error if a topic would need a change that Pulsar cannot make: fewer partitions (K411), a plain topic
+    that becomes partitioned (K412), or the reverse (K437); if a function or connector would need a change that it
+    cannot take, or has no room for a marker (K450); and if a version of a package would get other content, or its live
+    content is not known (K458). `known`: codes of earlier errors; if K412 or K437 is among them, the steps to another
+    topic are not listed again.
     """
     after, before = wanted.resource, found.resource
     if isinstance(after, FunctionResource) and isinstance(before, FunctionResource):
@@ -262,8 +266,9 @@ def namespace_fields(
     after: NamespaceResource, before: NamespaceResource, set_by_us: Iterable[str], broker: Policies
 ) -> tuple[PolicyChange, ...]:
     """Returns the changed policies of a namespace, sorted by name: those that the file names, and those that an earlier
-    apply set (`set_by_us`) and the file no longer names; () if it is as declared. Bundles never change, nor do clusters
-    that the file no longer names, because Pulsar cannot unset these. `broker`: the broker's values for unset policies.
+    apply set (`set_by_us`) and the file no longer names; () if none differs. Bundles never change, nor do policies of
+    ONLY_WHERE_NAMED (clusters) that the file does not set, because Pulsar cannot unset these; one of ALWAYS_SET gets
+    its default instead. `broker`: the broker's values for unset policies.
     """
     fields: list[PolicyChange] = []
     for name in sorted((after.managed or frozenset()) | frozenset(set_by_us)):
@@ -285,7 +290,7 @@ def _on_namespace(name: str, value: PolicyValue | None, broker: Policies) -> Eff
 
 
 def subscription_fields(before: SubscriptionResource) -> tuple[FieldChange, ...]:
-    """Returns the field `missing_on` if partitions lack the subscription, which an update then creates there; else ()."""
+    """Returns the field `missing_on` if partitions lack the subscription, so that an update creates it there, or ()."""
     return (FieldChange("missing_on", before.missing_on, ()),) if before.missing_on else ()
 
 
@@ -297,9 +302,10 @@ def publication_fields(after: PublicationResource, before: PublicationResource) 
 
 
 def function_fields(after: FunctionResource, before: FunctionResource) -> tuple[FieldChange, ...]:
-    """Returns the changed fields of a function that Pulsar can change; () if it is as declared. A setting that the file
-    leaves out stays as it is, because the worker has filled it in; but `parallelism` and `config` then become their
-    defaults.
+    """Returns the changed fields of a function or connector among those that `FieldChange` has; () if none differs,
+    though its inputs, for example, may (`unsupported_changes`). A field or setting that the file leaves out stays as it
+    is, because the worker has filled it in; but `parallelism` and `config` then become their defaults. A live package
+    that is not known ("") counts as changed.
     """
     values: tuple[tuple[FieldName, Any, Any], ...] = (
         ("package", before.package, after.package),
@@ -326,8 +332,8 @@ def _shown_settings(live: FunctionResource, declared: FunctionResource) -> str:
 
 
 def function_value(function: FunctionResource, name: str) -> Any:
-    """The present value of a function's field, by its name in `FieldChange`; of `config`, `secrets` and `settings` as
-    parsed JSON, {} if there is none.
+    """The value of a function's field, by the field's name in `FieldChange`; that of `config`, `secrets` and `settings`
+    as parsed JSON, {} if it has none.
     """
     value = getattr(function, "class_name" if name == "class" else name)
     return json.loads(value or "{}") if name in _JSON_TEXTS else value
@@ -341,8 +347,8 @@ PLATFORM_FIELDS: Final[tuple[FieldName, ...]] = (
 
 
 def platform_fields(after: PlatformResource, before: Resource) -> tuple[FieldChange, ...]:
-    """Returns the changed fields of an object of the whole cluster; () if it is as declared. An address of a cluster
-    that the file leaves out stays as it is.
+    """Returns the changed fields of an object of the whole cluster; () if it is as declared. Addresses and `settings`
+    of a cluster that the file leaves out stay as they are. `before`: an object of the same kind.
     """
     wanted = {name: getattr(after, name) for name in PLATFORM_FIELDS if hasattr(after, name)}
     values = ((name, platform_value(before, name, new), new) for name, new in wanted.items())
@@ -350,8 +356,8 @@ def platform_fields(after: PlatformResource, before: Resource) -> tuple[FieldCha
 
 
 def platform_value(resource: Resource, name: str, like: Any) -> Any:
-    """The value of a field of `platform_fields`. `like`: of the `settings` of a cluster only those that it has are
-    returned; other fields do not need it.
+    """The value of a field of `platform_fields`. `like`: `settings` of a cluster whose names alone are returned, as by
+    `shown_settings`; other fields do not use it.
     """
     value = getattr(resource, name)
     return shown_settings(value, like) if name == "settings" else value
@@ -375,8 +381,9 @@ def schema_fields(after: SchemaResource, before: SchemaResource) -> tuple[FieldC
 
 
 def is_equal(name: str, shown: PolicyValue | None, wanted: PolicyValue | None) -> bool:
-    """True if the broker shows the wanted value. If no value is wanted, the default of a policy that cannot be unset
-    counts as equal.
+    """True if the broker shows the wanted value, or one with the same meaning (`normalize`). If no value is wanted, the
+    default of a topic policy that cannot be unset (NEVER_UNSET) counts as equal; that of a namespace's (ALWAYS_SET)
+    does not.
     """
     return normalize(shown) == normalize(wanted) or (
         wanted is None and name in NEVER_UNSET and shown == NEVER_UNSET[name]
@@ -384,9 +391,10 @@ def is_equal(name: str, shown: PolicyValue | None, wanted: PolicyValue | None) -
 
 
 def normalize(value: PolicyValue | None) -> PolicyValue | None:
-    """Returns a form of the value for comparison, in which values with the same meaning are equal: it ignores the order
-    of a list, a second action of a backlog quota that equals the first one, and Pulsar's defaults among offload
-    settings; one partition is the default of automatically created topics. None ("not set") stays None.
+    """Returns a form of the value for comparison alone, in which values with the same meaning are equal: it ignores the
+    order of a list, `when_full` of a backlog quota that has `when_old` and no size, a `when_old` that equals
+    `when_full`, and Pulsar's defaults among offload settings. For automatically created topics, one partition is the
+    default, and the type `non-partitioned` is the same as true. None ("not set") stays None.
     """
     match value:
         case tuple():

@@ -48,7 +48,7 @@ class FleetPlan:
         """The plan of a command that has one cluster (context `ONLY`); None for several contexts, or if the only
         cluster has no plan.
         """
-        return self.plans.get(ONLY)
+        return self.plans.get(ONLY) if len(self.members) == 1 else None
 
     @property
     def plans(self) -> Mapping[str, Plan]:
@@ -62,17 +62,19 @@ class FleetPlan:
 
     @property
     def refused(self) -> bool:
-        """True if the plan of any cluster is refused. Then no plan of the fleet may be carried out."""
+        """True if the plan of any cluster is refused. Then no plan of the fleet may be carried out. A cluster without a
+        plan does not count: the others can be applied without it.
+        """
         return any(plan.refused for plan in self.plans.values())
 
     @property
     def empty(self) -> bool:
-        """True if no plan has a change. Ledger entries may still have to be written."""
+        """True if no plan has a change, or there is no plan. Ledger entries may still have to be written."""
         return all(plan.empty for plan in self.plans.values())
 
 
 def to_json(fleet: FleetPlan) -> FleetDocument:
-    """The fleet as JSON: all plans, their differences, and the seal."""
+    """The fleet as JSON: all plans, the problems of clusters without one, the differences, and the seal."""
     document: FleetDocument = {
         "format_version": FORMAT_VERSION,
         "kodoctl_version": __version__,
@@ -93,7 +95,7 @@ def to_json(fleet: FleetPlan) -> FleetDocument:
 
 
 def alone(plan: Plan) -> FleetPlan:
-    """Makes the fleet of one plan whose command named no context: its member has the context `ONLY`."""
+    """Makes the fleet of one plan, for a command that has one cluster: its member has the context `ONLY`."""
     return FleetPlan((Member(ONLY, plan),))
 
 
@@ -140,7 +142,8 @@ def _from_json(document: Json) -> FleetPlan:
 
 def differences(plans: Mapping[str, Plan]) -> Iterator[FleetDifference]:
     """Yields each object that does not have the same changes in all clusters, sorted by address, with its changes by
-    context ([]: none there). Reasons, dangers and evidence of changes are not compared.
+    context ([]: none there). Compared are only the action, the fields of an update (with their values before) and the
+    object that a create makes.
     """
     found = {context: _by_address(plan) for context, plan in plans.items()}
     addresses = sorted({address for changes in found.values() for address in changes})
@@ -163,7 +166,8 @@ def _by_address(plan: Plan) -> Mapping[str, list[DifferingChange]]:
 
 def same_cluster(plans: Mapping[str, Plan]) -> Iterable[Diagnostic]:
     """Yields an error (K548) for each context whose cluster an earlier context reaches: the apply of that cluster would
-    wait for itself. Clusters are the same by name and UUIDs of Pulsar tenants; without UUIDs they are not compared.
+    wait for itself. Two plans are of one cluster if its name is the same in both, and so are all known UUIDs of their
+    Pulsar tenants; a plan without any UUID is not compared.
     """
     seen: dict[tuple[str, frozenset[tuple[str, str | None]]], str] = {}
     for context, plan in plans.items():

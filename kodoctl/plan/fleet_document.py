@@ -23,8 +23,8 @@ class FleetMember(TypedDict):
 
 
 class DifferingChange(TypedDict):
-    """A change that not all clusters have. `fields`: the changed fields of an update, [] for other actions; `after`:
-    the created object, null for other actions.
+    """A change of an object whose changes differ. `fields`: the changed fields of an update, [] for other actions;
+    `after`: the created object, null for other actions.
     """
 
     action: Literal["create", "update", "delete", "adopt", "forget"]

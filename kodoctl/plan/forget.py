@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 
 def forget_plan(live: Live, addresses: Iterable[Address], names: frozenset[str]) -> Plan:
-    """Returns a plan that forgets the objects `addresses` and all objects of the topologies `names`, so that nobody
-    owns them. An object with the marker of another topology gets a change without `before`: only the ledger entry goes.
+    """Returns a plan that forgets the objects and grants `addresses`, and all that the ledger entries of the topologies
+    `names` list: each entry of `live` that lists one gives it up. An object that does not exist or is unknown, or has
+    the marker of another topology, which stays its owner, gets a change without `before`: only the ledger entry goes.
     An address or name that no ledger entry has is an error of the plan (K419).
     """
     wanted = frozenset(addresses)
@@ -44,6 +45,10 @@ def _forget(owner: str, address: Address, live: Live) -> Forget:
     found = live.objects.get(address)
     if found is not None and found.marker not in (None, owner):
         return Forget(address, None, ChangeContext(owner, f"belongs to {found.marker} by now, and stays so"))
+    if live.is_unknown(address):
+        why = f" ({reason})" if (reason := live.why_unread(address)) else ""
+        stays = f"it stays as it is, and so does a marker of {owner} on it"
+        return Forget(address, None, ChangeContext(owner, f"given up without a look at it{why}: {stays}"))
     about = ChangeContext(owner, "given up: it stays as it is, and is nobody's")
     return Forget(address, found.resource if found else None, about)
 
@@ -57,7 +62,7 @@ def _owner(entry: Ledger, going: set[Address], *, whole: bool) -> LedgerPlan:
     grants = {address: actions for address, actions in entry.grants.items() if address not in going}
     left = variables_of(entry.owned.keys() - going)
     databases = {variable: identity for variable, identity in entry.databases.items() if variable in left}
-    return replace(with_entry(entry), digest="", grants=grants, databases=databases)
+    return replace(with_entry(entry), digest="", grants=grants, databases=databases, partial=True)
 
 
 def _unowned_findings(addresses: frozenset[Address], names: frozenset[str]) -> Iterator[Diagnostic]:

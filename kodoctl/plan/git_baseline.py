@@ -52,8 +52,9 @@ class Baseline:
 
 
 def with_origins(changes: Iterable[Change], now: Desired, then: Desired) -> tuple[Change, ...]:
-    """Returns the changes, each with its origin and its drifted fields. `now`, `then`: the declared objects now, and at
-    the git revision.
+    """Returns the changes, each with its `origin` and `drifted`, the fields that the edits do not explain, or only in
+    part; () unless it is an update. `now`, `then`: the declared objects now, and at the git revision. An edit from
+    before the revision that was never applied counts as drift.
     """
     found = []
     for change in changes:
@@ -63,8 +64,8 @@ def with_origins(changes: Iterable[Change], now: Desired, then: Desired) -> tupl
 
 
 def unedited_warning(changes: Iterable[Change], against: Baseline) -> Iterator[Diagnostic]:
-    """Yields one warning (K407) about all changes that the edits since the revision do not explain, or only in part;
-    nothing if there is none.
+    """Yields one warning (K407) about all changes that the edits since the revision do not explain, or only in part, by
+    the origins that `with_origins` gave them; nothing if there is none.
     """
     found = [change for change in changes if change.about.origin is not None and change.about.origin is not Origin.EDIT]
     if not found:

@@ -36,10 +36,11 @@ Json = dict[str, Any]
 @dataclass(frozen=True)
 class Applied:
     """One apply (or destroy, undo, forget) from a journal. `verb`: the command; `who`: the user as the command named
-    them; `began`, `ended`: ms since the epoch, `ended` None if it was cut off; `commit`: git commit of the files;
-    `digest`: that of the plan; `complete`: all changes were carried out; `total`: number of changes in the plan;
-    `done`: changes that were carried out, in the order in which they began; `broken`: changes that failed or have no
-    end in the journal, each with the reason: they may have happened.
+    them; `began`, `ended`: ms since the epoch, `ended` None if its end is not in the journal; `commit`: git commit;
+    `digest`: first digits of the digest of the files, "" for a plan without files; `complete`: all changes were carried
+    out; `total`: number of changes in the plan; `done`: changes that were carried out whole, in the order in which they
+    began; `broken`: changes of which a write failed or has no end in the journal, once for each such write, with the
+    reason: it may have happened. A change that did not begin is in neither.
     """
 
     id: str
@@ -58,7 +59,9 @@ class Applied:
 
     @property
     def state(self) -> str:
-        """`complete`; `incomplete` if a part was not done; `cut off` if its end was never written."""
+        """`complete`; `incomplete` if a part was not done; `cut off` if its end is not in the journal, as for an apply
+        that still runs.
+        """
         return "cut off" if self.ended is None else "complete" if self.complete else "incomplete"
 
 
@@ -112,9 +115,9 @@ class _After(_Step):
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Content of a journal: `applies`, oldest first, and `foreign`, the reason as text for each entry that is left out:
-    kodoctl did not write it, or a newer one did. `newer`: text about an apply of a newer kodoctl that began after all
-    of `applies`, "" if there is none.
+    """Content of a journal: `applies`, oldest first, and `foreign`, a text for each invalid entry, which kodoctl did
+    not write, and for each that begins an apply of a newer kodoctl (its further entries are ignored). `newer`: text
+    about the last apply of a newer kodoctl that began after all of `applies`, "" if there is none.
     """
 
     applies: tuple[Applied, ...]
@@ -123,7 +126,7 @@ class History:
 
     @property
     def latest(self) -> Applied | None:
-        """The latest apply; None if there was none, or if a newer kodoctl carried it out."""
+        """The apply that began last; None if there was none, or if a newer kodoctl carried it out."""
         return self.applies[-1] if self.applies and not self.newer else None
 
 
@@ -139,9 +142,10 @@ class _Open:
 
 def read_history(entries: Iterable[Json]) -> History:
     """Every apply in the journal's entries, in the order in which they began there: the lease makes that order the true
-    one, while the clocks of the users who applied may differ. Entries of several namespaces about the same apply are
-    put together. An entry whose apply has no `begin` before it is ignored, and not `foreign`. Raises nothing for an
-    invalid entry, or for the `begin` of a newer kodoctl: it becomes a text of `foreign`.
+    one, while the clocks of the users who applied may differ. Entries of several namespaces about the same apply, one
+    journal after the other, are put together. An entry whose apply has no `begin` before it, or of a kind that is not
+    known here, is ignored, and not `foreign`. Raises nothing for an invalid entry, or for the `begin` of a newer
+    kodoctl: it becomes a text of `foreign`.
     """
     found: dict[str, _Open] = {}
     foreign, newer = [], ""
@@ -224,8 +228,8 @@ def _build_applied(name: str, one: _Open) -> Applied:
 
 def find_apply(found: History, name: str, namespace: str) -> Applied:
     """The apply with the id `name`, else the only one whose id begins with `name`; the latest if `name` is `last`.
-    `namespace`: its name, for the error. Raises UsageError (K424) if no apply fits, or several, or if the latest is of
-    a newer kodoctl.
+    `namespace`: its name, for the error. Raises UsageError (K424) if no apply fits, or several, or if `last` is of a
+    newer kodoctl.
     """
     known = list(found.applies)
     if found.newer and (name == "last" or not known):
@@ -250,7 +254,8 @@ _BOUND_TO: Final = ("cluster", "environment", "destroying", "digest", "fingerpri
 
 def earlier_apply(found: Iterable[Applied], plan: Mapping[str, Any]) -> Applied | None:
     """The latest apply whose plan agrees with `plan` (JSON) in cluster, environment, `destroying`, digest and the
-    fingerprints of objects and ledger entries; None if there is none. `found`: applies, oldest first.
+    fingerprints of objects and ledger entries; None if there is none. An apply whose plan the journal does not have,
+    because it was too large, never agrees. `found`: applies, oldest first.
     """
     return next(
         (one for one in reversed(tuple(found)) if _binding_values(_document(one)) == _binding_values(plan)), None
@@ -275,12 +280,14 @@ def pack(document: str) -> str | None:
 
 
 def unpack(packed: str) -> str:
-    """The inverse of `pack`. Raises ValueError for any other text."""
+    """The inverse of `pack`. Raises ValueError for any other text, and for a document that is too large unpacked
+    (MAX_UNPACKED of `packed_text`).
+    """
     return packed_text.unpack(packed).decode()
 
 
 def step_json(change: Change, part: str) -> Json:
-    """Key of a write within its apply, as JSON: `address`, `action` and `part`."""
+    """Key of a write within its apply, as JSON: `address`, `action` and `part`. `part`: value of its `UpdatePhase`."""
     return {"address": change.address, "action": action_of(change).value, "part": part}
 
 

@@ -11,15 +11,16 @@ if TYPE_CHECKING:
 
 
 class BrokenChange(TypedDict):
-    """A change that was not done, or whose outcome is not known; `detail`: why."""
+    """A change of which a write failed, or has an unknown outcome; `detail`: why. It may have been made, or a part."""
 
     change: ChangeRow
     detail: str
 
 
 class ApplyRow(TypedDict):
-    """An apply. `began`, `ended`: ms since the epoch, `ended` null if it was cut off; `plan`: the digest of its plan;
-    `state`: `complete`, `incomplete` or `cut off`; `changes`: their number in the plan.
+    """An apply. `began`, `ended`: ms since the epoch, `ended` null if it was cut off or still runs; `plan`: first
+    digits of the digest of its files, "" without files; `state`: `complete`, `incomplete` or `cut off`; `changes`:
+    their number in the plan.
     """
 
     id: str
@@ -36,8 +37,9 @@ class ApplyRow(TypedDict):
 
 
 class OrderRow(TypedDict):
-    """A live order that was given or, if `back`, taken back before its end. `topic`: ground topic; `at`, `until`: ms
-    since the epoch; `who`: "" if unknown; `order`: text about it.
+    """A live order that was given or, if `back`, taken back before its end. `topic`: ground topic; `at`: when, and
+    `who`: by whom ("" if unknown) it was given or taken back; `order`: text about it. `until`: end that it was given,
+    and `why`: reason for which it was given ("" if none), both also if `back`. Times are ms since the epoch.
     """
 
     topic: str
@@ -52,8 +54,8 @@ class OrderRow(TypedDict):
 
 class HistoryDocument(TypedDict):
     """Applies, replays, recalls (releases, moves and discards included) and live orders, each oldest first. With --id
-    it has the one apply alone. `recalls`: null if the recall ledger could not be read; `ledger`: its location;
-    `unknown`: sentences about records that could not be read, or that are not kept.
+    it has the namespace and the one apply alone. `recalls`: null if the recall ledger could not be read, or is not
+    there; `ledger`: its location; `unknown`: sentences about records that could not be read, or that are not kept.
     """
 
     namespace: str

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DesiredObject:
-    """A declared object: the topology `owner` that declares it, the place in its file, and `ignore`, the policies that
-    the topology neither compares nor writes. `unset`: policies of ONLY_WHERE_NAMED that the file unsets by name
-    (`inherit`); without that they would be left alone. `ordered`: see `Desired.ordered`.
+    """A declared object: the topology `owner` that declares it (the last one, for a grant that several declare), the
+    place in its file, and `ignore`, the policies of a topic that are neither compared nor written. `unset`: policies of
+    ONLY_WHERE_NAMED that the file unsets on a topic by name (`inherit`); without that they would be left alone.
+    `ordered`: see `Desired.ordered`.
     """
 
     resource: Resource
@@ -36,8 +37,9 @@ class DesiredObject:
 @dataclass(frozen=True)
 class Desired:
     """Desired inventory: all declarations of the files of a command. `expansions`: one for each topology;
-    `environment`: name of the overlay, None for the base; `objects`: all declared objects by address; `destroyed`:
-    names of topologies of which nothing is wanted any more.
+    `environment`: name of the overlay, None for the base; `objects`: all declared objects by address, and the namespace
+    of each topology; `destroyed`: names of topologies of which nothing is wanted any more. In a destroy, `expansions`
+    and `objects` are empty.
     """
 
     expansions: tuple[Expansion, ...] = field(repr=False)
@@ -48,7 +50,7 @@ class Desired:
 
     @cached_property
     def namespaces(self) -> tuple[NamespaceName, ...]:
-        """The namespaces of the topologies of these files, each once, sorted."""
+        """The namespaces of the topologies in `expansions`, each once, sorted; () in a destroy."""
         return tuple(sorted({expansion.namespace for expansion in self.expansions}))
 
     @cached_property
@@ -58,7 +60,9 @@ class Desired:
 
     @cached_property
     def all_names(self) -> frozenset[str]:
-        """The names of the topologies now and earlier: all names whose ledger entries belong to these files."""
+        """The names of the topologies now and earlier: all names whose ledger entries belong to these files. A destroy
+        has no earlier names.
+        """
         return self.names.union(*(self.formerly(name) for name in self.names))
 
     @property
@@ -73,7 +77,9 @@ class Desired:
         return tuple(expansion for expansion in self.expansions if expansion.namespace == namespace)
 
     def formerly(self, name: str) -> frozenset[str]:
-        """Earlier names of a topology: the topology takes over the objects that these names own."""
+        """Earlier names of a topology in `expansions`, which takes over the objects that these names own; none of any
+        other name.
+        """
         return self._former_names.get(name, frozenset())
 
     @cached_property
@@ -88,7 +94,8 @@ def desired_inventory(
     expansions: Iterable[Expansion], environment: str | None, sources: Mapping[str, Source] | None = None
 ) -> Desired:
     """Returns the desired inventory of all expansions together. A grant that several files declare has the actions of
-    all; the caller has made sure that no other object is declared twice (K102). A namespace whose policies no file
+    all; of a Pulsar tenant, the declaration of the file that owns it counts, if one does. The caller has made sure
+    (K102) that these tenants are alike, and that no other object is declared twice. A namespace whose policies no file
     declares is added without policies: it only has to exist. `sources`: topology name -> location of its file.
     """
     all_expansions = tuple(expansions)

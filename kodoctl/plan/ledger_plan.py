@@ -42,8 +42,9 @@ SettingChanges = Annotated[
 
 
 def is_held(resource: Resource) -> bool:
-    """True for an object that the ledger of its owner lists as owned. Grants have a list of their own; schemas and
-    Pulsar tenants without a home have no owner; a slot goes with its publication.
+    """True for a resource of a kind that ledgers list as owned, whether or not one lists it. False for grants, which
+    have a list of their own; for schemas; for slots, which go with their publications; and for objects of the whole
+    cluster without a home.
     """
     return (
         not isinstance(resource, GrantResource | SchemaResource | SlotResource) and namespace_of(resource) is not None
@@ -52,9 +53,10 @@ def is_held(resource: Resource) -> bool:
 
 @dataclass(frozen=True)
 class LedgerPlan(Ledger):
-    """Ledger entry of one topology after the plan is carried out; without `owned`, which follows from the changes.
+    """Ledger entry of one topology after a complete apply of the plan; without `owned`, which follows from the changes.
     `replaces`: earlier names, whose entries end; `leaves`: nothing is wanted there any more, so that the entry is
-    removed, unless `partial`; `partial`: the plan has only some objects of the topology.
+    removed, unless `partial`, or unless it still lists something; `partial`: the plan concerns only some objects of the
+    topology, so that intents of others stay.
     """
 
     replaces: Texts = ()  # earlier names, whose entries end with this apply
@@ -63,15 +65,15 @@ class LedgerPlan(Ledger):
 
     @property
     def ends(self) -> bool:
-        """True if a complete apply removes the entry."""
+        """True if a complete apply removes the entry, provided that it lists no object and no grant any more."""
         return self.leaves and not self.partial
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerChange:
-    """Changed settings of one subscription that only consumers read: no object changes, and a deployment of the
-    consumers applies them. `subscription`: `topic/subscription`; `settings`: (name, before, after), None for the
-    default.
+    """Changed settings of the consumers of one subscription. An apply only records them; a deployment of the consumers
+    puts them into effect. `subscription`: `topic/subscription`, with the name of the ground topic in the file;
+    `settings`: (name, before, after), None for a setting that the file leaves out ([] for `draining`).
     """
 
     subscription: str
@@ -79,8 +81,8 @@ class ConsumerChange:
 
 
 def entries_written(owners: Iterable[LedgerPlan], changes: Iterable[Change]) -> set[tuple[NamespaceName, str]]:
-    """(namespace, topology) of each ledger entry that a plan writes: of its topologies, of their earlier names, and of
-    the topologies from which it takes objects.
+    """(namespace, topology) of each ledger entry that an apply of a plan may write or remove: of its topologies, of
+    their earlier names, and of the topologies from which it takes objects.
     """
     found = {(owner.namespace, name) for owner in owners for name in (owner.name, *owner.replaces)}
     for change in changes:
@@ -92,9 +94,7 @@ def entries_written(owners: Iterable[LedgerPlan], changes: Iterable[Change]) -> 
 
 
 def ledger_fingerprints(owners: Iterable[LedgerPlan], changes: Iterable[Change], live: Live) -> dict[str, str]:
-    """`namespace/name` -> digest of the live ledger entry, for each entry that the plan would write; ABSENT if there is
-    none.
-    """
+    """`namespace/name` -> digest of the live ledger entry, for each of `entries_written`; ABSENT if `live` has none."""
     found: dict[str, str] = {}
     for namespace, name in entries_written(owners, changes):
         ledger = live.entry(namespace, name)
@@ -117,9 +117,9 @@ def ledger_document(ledger: Ledger) -> dict[str, Any]:
 
 
 def owner_plans(desired: Desired, live: Live) -> Iterator[LedgerPlan]:
-    """Yields the future ledger entry of each desired topology, and the removal of every entry of a destroyed topology
-    and of every entry that a topology still has in another namespace, under its name or an earlier one. Entries of
-    earlier names in its own namespace are listed in `replaces`.
+    """Yields the future ledger entry of each desired topology, and the removal of every entry in `live` of a destroyed
+    topology, and of every one that a topology still has in another namespace, under its name or an earlier one. Entries
+    of earlier names in its own namespace are listed in `replaces`.
     """
     written: set[tuple[NamespaceName, str]] = set()
     names = set(desired.names)
@@ -159,21 +159,23 @@ def _databases(expansion: Expansion, live: Live) -> dict[str, str]:
 
 
 def leaving(entry: Ledger) -> LedgerPlan:
-    """Makes the LedgerPlan that removes a ledger entry."""
+    """Makes the LedgerPlan that removes a ledger entry, grants included, once it lists no object any more."""
     return LedgerPlan(entry.name, entry.namespace, entry.source, entry.environment, leaves=True)
 
 
 def with_entry(entry: Ledger) -> LedgerPlan:
-    """The plan that writes a ledger entry as it is, apart from `owned`, which follows from the changes."""
+    """The LedgerPlan with the values of a ledger entry, apart from `owned`, which follows from the changes."""
     return LedgerPlan(**{**vars(entry), "owned": {}})
 
 
 def partial_owners(
     owners: Iterable[LedgerPlan], changes: Iterable[Change], desired: Desired, live: Live, chosen: TargetedObjects
 ) -> tuple[LedgerPlan, ...]:
-    """Returns the owner plans of a targeted plan, given those of the whole plan (`owners`): an entry records nothing
-    that the plan did not write. A topology with all of its objects in the target `chosen` is treated as in a whole
-    plan; for one without a change none is returned, so that its entry is not written.
+    """Returns the owner plans of a targeted plan, given those of the whole plan (`owners`). One with all of its objects
+    in the target `chosen` stays as it is, even without a change. Any other becomes `partial` if a change is recorded in
+    its entry: it keeps the grants, the namespace policies and the consumer settings of the live entry as far as the
+    plan does not write them, and its digest is "" if the file has changed. Without such a change it is left out, so
+    that its entry is not written.
     """
     changing = tuple(changes)
     found = []
@@ -231,8 +233,8 @@ def _partial(owner: LedgerPlan, entry: Ledger | None, chosen: TargetedObjects) -
 
 
 def renamed_in_part(owners: Iterable[LedgerPlan], desired: Desired) -> Iterator[Diagnostic]:
-    """Yields an error (K427) for each renamed topology of which a plan has only a part: ownership moves from the
-    earlier name in one step.
+    """Yields an error (K427) for each owner plan that is `partial` and replaces the entry of an earlier name: ownership
+    moves from the earlier name in one step.
     """
     places = {expansion.name: expansion.topology.where("name") for expansion in desired.expansions}
     for owner in owners:
@@ -248,24 +250,43 @@ def _source(desired: Desired, ledger: Ledger | None, name: str) -> Source:
 
 
 def expansion_digest(expansion: Expansion) -> str:
-    """Digest of one topology's resources. Drift compares it with the one in the ledger entry, to distinguish an edit
-    that is not applied yet from drift.
+    """Digest of the resources that one topology declares; consumer settings do not count. Drift compares it with the
+    one in the ledger entry, to distinguish an edit that is not applied yet from drift.
     """
     return digest({address: resource_to_json(resource) for address, resource in expansion.resources.items()})
 
 
 def ledger_pending(owners: Iterable[LedgerPlan], live: Live) -> bool:
-    """True if an apply of this plan would write a ledger entry even without changes: because an entry is new, ends or
-    is renamed, because it differs in more than its objects (such as consumer settings or the location of the file), or
-    because it contains an intent of an apply that was cut off.
+    """True if an apply of a plan with these `owners` may have to write a ledger entry even without changes: because an
+    entry is new, ends or is renamed, because it differs in more than its objects (such as consumer settings or the
+    location of the file), or because it contains an intent of an apply that was cut off.
     """
-    return any(_differs(owner, live.entry(owner.namespace, owner.name)) for owner in owners)
+    return any(_differs(owner, live) for owner in owners)
 
 
-def _differs(owner: LedgerPlan, ledger: Ledger | None) -> bool:
-    if ledger is None or owner.leaves or owner.replaces:
-        return True
-    return ledger_after(owner, ledger.owned) != ledger or OwnershipKind.INTENT in ledger.owned.values()
+def _differs(owner: LedgerPlan, live: Live) -> bool:
+    ledger = live.entry(owner.namespace, owner.name)
+    return ledger is None or bool(owner.replaces) or final_entry(ledger, owner, live) != ledger
+
+
+def final_entry(entry: Ledger, owner: LedgerPlan, live: Live) -> Ledger | None:
+    """Returns a ledger entry after a complete apply, from the one in which the changes are recorded already; None: it
+    is removed, because it ends and lists nothing any more. Intents without an object are removed, but not those of
+    objects that are unknown in `live`, nor any if the plan concerns only a part of the topology: they may belong to the
+    rest.
+    """
+    owned = {
+        address: how
+        for address, how in entry.owned.items()
+        if owner.partial or how is not OwnershipKind.INTENT or live.is_unknown(address)
+    }
+    if owner.ends:
+        keys, grants, consumers = owner.namespace_keys, owner.grants, owner.consumers
+        left = replace(entry, owned=owned, namespace_keys=keys, grants=grants, consumers=consumers)
+        return left if left.addresses else None
+    used = variables_of(owned)
+    databases = {name: identity for name, identity in owner.databases.items() if name in used}
+    return replace(ledger_after(owner, owned), databases=databases)
 
 
 _CONSUMER_KEYS = (
@@ -276,8 +297,9 @@ _DRAINING: Final = "draining"  # lanes, levels included, that consumers still re
 
 
 def consumer_settings(expansion: Expansion) -> dict[str, Any]:
-    """Returns the settings in the file that only consumers read: `topic/subscription` -> name -> value. A setting that
-    the file leaves out is missing.
+    """Returns the settings in the file that consumers read: `topic/subscription`, with the name of the ground topic in
+    the file -> name -> value. A setting that the file leaves out is missing, and so are `compression: none` and an
+    empty `draining`.
     """
     found: dict[str, Any] = {}
     for ground, spec in expansion.topology.spec.topics.items():
@@ -296,8 +318,9 @@ def consumer_settings(expansion: Expansion) -> dict[str, Any]:
 
 
 def consumer_changes(desired: Desired, live: Live, owners: Iterable[LedgerPlan]) -> Iterator[ConsumerChange]:
-    """Yields the changes of consumer settings since the last apply, for the topologies whose entry will record them.
-    A subscription that is new, or gone from the file, has none.
+    """Yields the changes of consumer settings since the last complete apply, for the topologies whose entry will record
+    them. A subscription that is gone from the file has none, and neither has one that the live entry under the
+    topology's present name does not have.
     """
     telling = {(owner.namespace, owner.name) for owner in owners if not owner.partial}
     for expansion in desired.expansions:
@@ -317,8 +340,8 @@ def _setting(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> 
 
 
 def ledgers_fit(desired: Desired, owners: Iterable[LedgerPlan], live: Live) -> Iterator[Diagnostic]:
-    """Yields an error (K420) for each namespace whose ledger entries together exceed the size that metadata
-    stores can hold. The check comes before the first write.
+    """Yields an error (K420) for each namespace whose ledger entries together would exceed the limit
+    (`ledgers.MAX_BYTES`). An estimate: it takes all declared objects as owned, and counts replaced entries as well.
     """
     entries = {(entry.namespace, entry.name): entry for entry in live.entries}
     declared: dict[str, dict[Address, OwnershipKind]] = {}
@@ -339,5 +362,5 @@ def ledgers_fit(desired: Desired, owners: Iterable[LedgerPlan], live: Live) -> I
 
 
 def ledger_after(owner: LedgerPlan, owned: Mapping[Address, OwnershipKind]) -> Ledger:
-    """The ledger entry after a complete apply, with the owned objects `owned` (address -> kind of ownership)."""
+    """The LedgerPlan as a ledger entry, with the owned objects `owned` (address -> kind of ownership)."""
     return Ledger(**{**{one.name: getattr(owner, one.name) for one in fields(Ledger)}, "owned": owned})

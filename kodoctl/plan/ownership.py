@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Owner of an object. `owner`: name of the topology; None: nobody. `holding`: kind of ownership in the ledger;
-    None: only the marker names the owner.
+    """Owner of an object. `owner`: name of the topology; None: nobody. `holding`: kind of ownership in the owner's
+    ledger entry; None: no entry of the owner lists the object, only the marker names the owner (or nobody owns it).
     """
 
     owner: str | None
@@ -44,8 +44,8 @@ class Claim:
 
 
 def namespace_of(resource: Resource) -> NamespaceName | None:
-    """Returns the namespace whose ledger has the object's entry: its own, or the home of an object of the whole
-    cluster; None for a Pulsar tenant without a home.
+    """Returns the namespace whose ledgers may list the object: its own, or the home of an object of the whole cluster;
+    None for one without a home, such as a Pulsar tenant that a file only creates.
     """
     match resource:
         case TopicResource(name=topic) | SubscriptionResource(topic=topic) | SchemaResource(topic=topic):
@@ -74,16 +74,17 @@ def namespace_of(resource: Resource) -> NamespaceName | None:
 
 
 def claim(address: Address, found: LiveObject, live: Live, *, asking: str | None = None) -> Claim:
-    """Returns the owner of a live object.
+    """Returns the owner of a live object, by its marker (a property that names the owner) and by the ledger entries of
+    its namespace (`namespace_of`) in `live`.
 
-    The marker (a property that names the owner) decides for topics, because the request that creates a topic sets it
-    atomically. A topic with a ledger entry but without that owner's marker was created anew by somebody else. The
-    marker of a publication decides as well; a publication without one may be an administrator's, so that the ledger
-    decides. A function or package that the ledger does not list as adopted needs the marker, too, while an adopted one
-    has none. A namespace belongs to a topology whose ledger has policies of the namespace, to one that only created it
-    if that is `asking`, else to nobody. The ledger decides for other objects (an intent counts only with its owner's
-    marker), and the marker if no ledger lists them. `asking`: the topology that declares a namespace, preferred if
-    several hold it.
+    The marker alone decides for topics, because the request that creates a topic sets it atomically. A topic that a
+    ledger entry lists, but without that owner's marker, was created anew by somebody else. The marker of a publication
+    decides as well; a publication without one may be an administrator's, so that the ledger decides. A function or
+    package belongs to a topology whose ledger entry lists it and whose marker it has, or which adopted it; else to
+    nobody. A namespace belongs to a topology whose ledger entry lists it and has policies of it, to one that only lists
+    it if that is `asking` and no entry has policies, else to nobody. The ledger decides for other objects (an intent
+    counts only with its owner's marker), and the marker if no entry counts. Grants and schemas have no owner here.
+    `asking`: the topology that declares a namespace, preferred if several hold it.
     """
     namespace = namespace_of(found.resource)
     ledgers = live.ledgers.get(namespace, {}) if namespace else {}
@@ -119,8 +120,8 @@ def _claim_of_namespace(
 
 
 class OwnershipRecords:
-    """Ledger entries of the cluster, divided into ours, which belong to the topologies of the given files, and those of
-    other topologies.
+    """Ledger entries in `live`, divided into `ours`, which belong to the topologies of the given files under their
+    present and earlier names and to those that are destroyed, and the entries of other topologies.
     """
 
     def __init__(self, desired: Desired, live: Live) -> None:
@@ -130,19 +131,21 @@ class OwnershipRecords:
         self._others = tuple(entry for entry in entries if entry.name not in desired.all_names)
 
     def namespace_keys(self, namespace: NamespaceName) -> frozenset[str]:
-        """Returns the names of the namespace's policies that earlier applies of our topologies set."""
+        """Returns the names of the namespace's policies that earlier applies of our topologies set or unset, by their
+        ledger entries there.
+        """
         entries = [ledger for ledger in self.ours if ledger.namespace == namespace]
         return frozenset(key for ledger in entries for key in ledger.namespace_keys)
 
     def granted(self, address: Address) -> tuple[frozenset[str], frozenset[str]]:
-        """Returns two sets of actions of a grant: those that our topologies gave, by their ledger entries, and those
-        that other topologies gave. They may overlap.
+        """Returns two sets of actions of a grant: those that our topologies gave, and those that other topologies gave,
+        both by the ledger entries. They may overlap.
         """
         return _granted_actions(self.ours, address), _granted_actions(self._others, address)
 
     def lives_here(self, ledger: Ledger) -> str | None:
-        """Returns the present name of a ledger entry's topology, if a given file still declares it in the entry's
-        namespace. None: it moved to another namespace, or is destroyed.
+        """Returns the present name of a ledger entry's topology, if a given file declares it in the entry's namespace.
+        None: it moved to another namespace, is destroyed, or is none of ours.
         """
         return next(
             (
@@ -154,8 +157,8 @@ class OwnershipRecords:
         )
 
     def elsewhere(self) -> dict[str, int]:
-        """Returns the other topologies, which are not of the given files, that have ledger entries in the namespaces
-        that were read: name -> number of the objects that these entries own together.
+        """Returns the other topologies, whose ledger entries are not among `ours`, in the namespaces that were read:
+        name -> number of the objects that these entries list together, without grants.
         """
         found: dict[str, int] = {}
         for ledger in self._others:
@@ -168,11 +171,12 @@ def _granted_actions(ledgers: Iterable[Ledger], address: Address) -> frozenset[s
 
 
 def foreign_ledgers(desired: Desired, live: Live, *, take_over: bool) -> Iterator[Diagnostic]:
-    """Yields an error for each ledger entry that has a name of ours, but was applied from another source (if both are
-    known) or environment; the plan is then refused. Yields a note if only the path of the file changed. Yields nothing
-    if `take_over`.
+    """Yields errors for each ledger entry under the present name of a given topology that was applied in another
+    environment (K414), or from another source if both are known (K415); the plan is then refused. Yields a note (K416)
+    if the path of the file differs in the same source. Yields nothing if `take_over`.
 
-    Names that are destroyed without their file are not checked, because nothing says where they should be from.
+    Earlier names are not checked, nor are names that are destroyed without their file, because nothing says where they
+    should be from.
     """
     places: dict[str, Where | None] = {e.name: e.topology.where("name") for e in desired.expansions}
     places |= {name: None for name in sorted(desired.destroyed) if name in desired.sources}

@@ -12,10 +12,10 @@ from kodoctl.pulsar.values.ledger import OwnershipKind
 
 
 class OwnershipAction(Enum):
-    """Action on an object, as ownership alone decides. CREATE makes an absent object; KEEP compares one that is ours;
-    ADOPT makes it ours; REFUSE leaves one of another topology alone, with an error; FORGET gives up one that stays;
-    FORGET_LOST removes the ledger entry of one that is absent, or is no longer ours; DELETE deletes it; IGNORE does
-    nothing.
+    """Action on an object, as ownership alone decides. CREATE makes an absent object; KEEP leaves the owner of one that
+    is ours; ADOPT makes an object ours; REFUSE leaves one of another topology alone, with an error; FORGET gives up one
+    that stays; FORGET_LOST takes one that is absent, or is no longer ours, out of the ledger; DELETE deletes one that
+    is ours; IGNORE does nothing.
     """
 
     CREATE = auto()
@@ -40,9 +40,10 @@ class OwnershipDecision:
 
 
 def decide_declared(owner: str, live: Claim | None, *, formerly: frozenset[str], take_over: bool) -> OwnershipDecision:
-    """Decides on an object that the topology `owner` declares: CREATE, KEEP, ADOPT or REFUSE. `live`: its present
-    owner, None if the object is absent; `formerly`: earlier names of the topology; `take_over`: it may take objects of
-    other topologies.
+    """Decides on an object that the topology `owner` declares: CREATE if it is absent; KEEP if `owner` owns it and
+    lists it in its ledger entry as created or adopted; ADOPT if `owner` owns it by its marker alone or as an intent, if
+    nobody owns it, if an earlier name does (`formerly`), or with `take_over` if any other topology does; else REFUSE.
+    `live`: the present owner, None if the object is absent.
     """
     match live:
         case None:
@@ -64,11 +65,10 @@ def decide_declared(owner: str, live: Claim | None, *, formerly: frozenset[str],
 def decide_undeclared(
     owner: str, holding: OwnershipKind, live: Claim | None, *, forget: bool, destroy: bool
 ) -> OwnershipDecision:
-    """Decides on an object that the ledger entry of `owner` lists as `holding`, and that no file declares: DELETE if an
-    apply created it or meant to; FORGET if it was adopted, unless `destroy`, which makes that a DELETE. `forget` always
-    makes it FORGET. If it is absent, or not owned by `owner` any more: FORGET_LOST, or IGNORE if `holding` is an
-    intent. `live`: its present owner, None if the object is absent; `forget`, `destroy`: its address is named for that
-    by a flag or in the file.
+    """Decides on an object that the ledger entry of `owner` lists as `holding`, and that no file declares. If it is
+    absent, or not owned by `owner` any more: FORGET_LOST, or IGNORE if `holding` is an intent, whatever the flags say.
+    Else FORGET with `forget`, or if the object was adopted and `destroy` is False; else DELETE. `live`: its present
+    owner, None if the object is absent; `forget`, `destroy`: its address is named for that by a flag or in the file.
     """
     match live, holding:
         case None, OwnershipKind.INTENT:

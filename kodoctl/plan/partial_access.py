@@ -26,10 +26,11 @@ K429: Final = "not all could be seen"
 
 
 def drop_unseen(desired: Desired, live: Live) -> tuple[Desired, Live]:
-    """Returns (declared side, live side) without the parts that could not be read in the namespaces `live.unseen`:
-    grants, policies of the namespaces, declared tenants of theirs, and objects of the whole cluster whose home is one
-    of them. Ledger entries there are made from the markers of live objects, as if an apply had created each object with
-    a marker.
+    """Returns (declared side, live side) for a reduced plan. In the namespaces `live.unseen`, the declared side lacks
+    what could not be read: grants, policies of the namespaces, Pulsar tenants of theirs that a file only creates, and
+    objects of the whole cluster whose home is one of them. On the live side these namespaces exist, without policies,
+    and their ledger entries are made from the markers of live objects, as if an apply had created each object with a
+    marker.
     """
     bare = {namespace: NamespaceResource(namespace, {}, managed=None) for namespace in live.unseen}
     objects = {
@@ -79,8 +80,8 @@ def unseen_finding(unseen: Iterable[NamespaceName]) -> Iterator[Diagnostic]:
 
 
 def refuse_reduced(plan: Plan, file: str | None = None) -> None:
-    """Raises RefusedError (K430) for a reduced plan, which has `unseen` namespaces. `file`: its plan file, for the
-    error.
+    """Raises RefusedError (K430) for a reduced plan, which has `unseen` namespaces; does nothing for any other. `file`:
+    its plan file, for the error.
     """
     if plan.unseen:
         names = ", ".join(map(str, plan.unseen))

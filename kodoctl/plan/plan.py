@@ -50,12 +50,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Plan:
     """A plan: made once, then shown, stored and carried out as it is. `identity`: the cluster; `environment`: name of
-    the overlay, None for the base; `digest`: that of the files (`desired_digest`), "" without files; `owners`: future
-    ledger entries; `unchanged`: number of objects that are as declared; `elsewhere`: other topologies in its namespaces
-    -> number of their objects; `fingerprints`, `ledger_fingerprints`: digests of the live objects and ledger entries
-    that it changes, by which an apply sees that the cluster changed since; `destroying`: True for the plan of a
-    destroy; `portion`: the part that flags chose, None: all; `reading`: the inventory from which it was made, None for
-    a plan of a file.
+    the overlay, None for the base and without files; `digest`: `desired_digest`, "" for an undo and for a plan that
+    forgets objects; `namespaces`: those of its topologies and ledger entries; `owners`: future ledger entries;
+    `unchanged`: number of objects that are as declared; `unmanaged`, `elsewhere`: as in `Difference`; `fingerprints`,
+    `ledger_fingerprints`: digests of the live objects that it changes and of the ledger entries that it may write, by
+    which an apply sees that the cluster changed since; `destroying`: True for the plan of a destroy; `portion`: the
+    part that flags chose, None: all; `reading`: the inventory from which it was made, None for a plan of a file, an
+    undo, and a plan that forgets objects.
     """
 
     identity: ClusterIdentity
@@ -83,7 +84,9 @@ class Plan:
 
     @property
     def refused(self) -> bool:
-        """True if a finding of the plan or a danger of a change is an error: the plan may not be carried out."""
+        """True if a finding of the plan or a danger of a change is an error: the plan may not be carried out. Nor may a
+        reduced plan (`refuse_reduced`), for which this may be False.
+        """
         return any(finding.severity is Severity.ERROR for finding in self.all_findings())
 
     @property
@@ -98,7 +101,7 @@ class Plan:
             yield from change.about.dangers
 
     def count(self, action: Action) -> int:
-        """Returns the number of changes with one action."""
+        """Returns the number of changes whose action is `action`."""
         return sum(action_of(change) is action for change in self.changes)
 
 
@@ -112,10 +115,10 @@ def make_plan(  # the parts of a plan are what they are
     now: int,
     against: Baseline | None = None,
 ) -> Plan:
-    """Returns the plan of a comparison, with the dangers of its changes; changes are in the order in which people read
-    them. `difference`: result of `diff` for the same two sides; `evidence`: figures that were read, by address; `now`:
-    ms since the epoch; `against`: objects that the files declared at an earlier revision; None: no comparison with a
-    revision.
+    """Returns the plan of a comparison, with findings and with the dangers of its changes, which are in the order in
+    which people read them (`reading_order`). `difference`: result of `diff` for the same two sides and allowances;
+    `evidence`: figures that were read, by address; `now`: ms since the epoch; `against`: the files at a git revision;
+    None: no comparison with a revision.
     """
     judged = DangerRules(desired.ordered, live, evidence, allowances.destroy, now).judge(difference.changes)
     judged = with_lanes(judged, desired, live, allowances.destroy)
@@ -178,7 +181,9 @@ def plan_without_files(
     findings: Iterable[Diagnostic],
     allowances: Allowances,
 ) -> Plan:
-    """Returns a plan that no file declares: an undo, or a plan that forgets objects. Its digest is empty."""
+    """Returns a plan that no file declares: an undo, or a plan that forgets objects. Its digest is empty, and its
+    changes are as given: in their order, with their dangers.
+    """
     entries = tuple(owners)
     return Plan(
         identity=live.identity,
@@ -196,8 +201,8 @@ def plan_without_files(
 
 def desired_digest(desired: Desired) -> str:
     """SHA-256 of the environment's name, the names of topologies to destroy, the declared objects with their owners and
-    their ignored and unset policies, and the lists of allowances in the files. Comments, order and consumer settings do
-    not matter.
+    their ignored and unset policies, and the lists `allow_destroy` and `forget` of the files. Comments, the order of
+    declarations and consumer settings do not matter.
     """
     unset = {address: sorted(wanted.unset) for address, wanted in desired.objects.items() if wanted.unset}
     return digest(
@@ -217,7 +222,9 @@ def desired_digest(desired: Desired) -> str:
 
 
 def fingerprint(address: Address, live: Live) -> str:
-    """SHA-256 of a live object with its marker, without its use and data; ABSENT if it does not exist."""
+    """SHA-256 of a live object with its marker, without its use and data; ABSENT if `live` does not have it, because it
+    does not exist or could not be read.
+    """
     found = live.objects.get(address)
     if found is None:
         return ABSENT
@@ -245,8 +252,9 @@ _RANK = {Action.DELETE: 0, Action.UPDATE: 1, Action.FORGET: 2, Action.ADOPT: 3, 
 
 
 def active_override_notes(live: Live, now: int) -> Iterator[Diagnostic]:
-    """Yields a note (K784) for each subscription with live orders (temporary instructions to its workers) that are in
-    force at `now`, begin too late to be followed, or cannot be read; sorted by address. `now`: ms since the epoch.
+    """Yields a note (K784) for each subscription in `live` with live orders (temporary instructions to its workers)
+    that are in force at `now`, begin too late to be followed, or cannot be read; sorted by address. `now`: ms since the
+    epoch.
     """
     for _, found in sorted(live.objects.items()):
         facts, resource = found.facts, found.resource

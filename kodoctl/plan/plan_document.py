@@ -72,12 +72,12 @@ class PlanDocument(TypedDict):
     """The plan that `kodoctl plan --out FILE` writes, `--format json` prints and `kodoctl apply FILE` carries out.
 
     Args:
-        environment: null is the base.
+        environment: null is the base, or a plan without files.
         part: the result of --target and --exclude; null: the plan is whole.
         against: null if the option was not given.
-        digest: SHA-256 of the meaning of the files; empty if no file is behind the plan.
+        digest: SHA-256 of the meaning of the files, and of names to destroy; empty for an undo and a forget.
         complete: false if this role may not see all; such a plan cannot be applied.
-        unseen: namespaces of which only topics and subscriptions were read.
+        unseen: namespaces of which at most topics and subscriptions were read.
         refused: an error among findings or dangers forbids the apply.
         elsewhere: other topologies in these namespaces, with the number of their objects.
         fingerprints: by address of a changed object, the digest of the live object; `absent` if it does not exist.
@@ -113,9 +113,9 @@ class PlanDocument(TypedDict):
 
 
 class DriftDocument(TypedDict):
-    """The JSON of drift, by the groups of `kodoctl.plan.drift.Drift`. `stale_topologies`: topologies whose file changed
-    since their last apply; `returning`: stored entries (a batch counts as one) that come again to a subscription when
-    the next apply puts it back, by its address, null: unknown.
+    """The JSON of drift, by the groups of `kodoctl.plan.drift.Drift`. `stale_topologies`: topologies whose file is not
+    as their last apply had it, those never applied among them; `returning`: stored entries (a batch counts as one) that
+    come again to a subscription when the next apply puts it back, by its address, null: unknown.
     """
 
     format_version: Literal[1]

@@ -104,8 +104,8 @@ def open_document(text: str, file: str) -> Json:
 
 
 def parse_document(document: Json, file: str, read: Callable[[Json], T]) -> T:
-    """Returns the result of `read` on a document. Raises InvalidFileError (K530) if `read` fails by the document's
-    content. `file`: its path, for the error.
+    """Returns the result of `read` on a document. Raises InvalidFileError (K530) in place of each KodoctlError,
+    ValueError, KeyError, TypeError and AttributeError of `read`. `file`: the document's path, for the error.
     """
     try:
         return read(document)
@@ -124,8 +124,9 @@ def parse_document(document: Json, file: str, read: Callable[[Json], T]) -> T:
 
 
 def from_json(document: Json) -> Plan:
-    """The inverse of `to_json`. Raises, for an invalid document, any of the errors that `parse_document` turns into an
-    InvalidFileError; ValueError if the JSON of the plan differs from the document, such as in further keys.
+    """The inverse of `to_json`, for a document with or without its seal, which is not checked; the plan has no
+    `reading`. Raises, for an invalid document, any of the errors that `parse_document` turns into an InvalidFileError;
+    ValueError if the JSON of the plan differs from the document, such as in further keys.
     """
     values = form(PlanDocument).validate_python(document)
     same: Json = {name: tuple(found) if isinstance(found := values[name], list) else found for name in _SAME_NAME}

@@ -29,7 +29,7 @@ class PolicyLevels:
 
     def effective(self, policy: str, own: PolicyValue | None, *, after: bool) -> Effective:
         """The value of a policy for a topic whose own value is `own` (None: unset), with its level. `after`: after the
-        plan.
+        plan, else before it.
         """
         if own is not None:
             return Effective(own, "topic")
@@ -40,8 +40,8 @@ class PolicyLevels:
 
 
 def namespace_changes(changes: Iterable[Change]) -> NamespaceChanges:
-    """Returns the policy changes of each namespace that the changes create or update, by namespace. They include
-    policies that become unset (`after` None). The tuple is empty if no policy of the namespace changes.
+    """Returns the policy changes of each namespace that the changes create or update, by namespace: () for one that is
+    created without policies. They include policies that become unset (`after` None).
     """
     return {
         change.after.name: change.policy_changes
@@ -52,7 +52,7 @@ def namespace_changes(changes: Iterable[Change]) -> NamespaceChanges:
 
 def levels_of(namespace: NamespaceName, live: Live, changes: NamespaceChanges) -> PolicyLevels:
     """Returns the policies of the levels above the topics of a namespace (namespace and broker), before and after the
-    changes, which are by namespace.
+    changes, which are by namespace. A namespace that was not read counts as one without policies.
     """
     before = live.namespace_policies.get(namespace, {})
     return PolicyLevels(before, with_changes(before, changes.get(namespace, ())), live.broker_defaults)

@@ -46,9 +46,10 @@ def write_order(changed: Changed, beneath: Mapping[str, PolicyValue | None], *, 
     retention and backlog_quota that the object inherits (a topic from its namespace), for values that it does not set
     itself; `by_time`: the broker compares the times of the two as well as their sizes, as it does for topics.
 
-    Retention and backlog quota come last. Of these retention comes first if the broker accepts it beside the earlier
-    quota, and the quota first if the broker accepts it beside the earlier retention; else the quota is first set to
-    unlimited, and last to its value.
+    Retention and backlog quota come last; the others are sorted by name, but `allowed_clusters` is the last of them if
+    it loses a cluster. Retention comes before the quota if the broker accepts it beside the earlier quota; else the
+    quota comes first if the broker accepts it beside the earlier retention; else the quota is written twice: before the
+    retention as unlimited, and after it with its value.
     """
     pair = {name: changed[name] for name in ("retention", "backlog_quota") if name in changed}
     writes = [PolicyWrite(name, *values) for name, values in sorted(changed.items(), key=_rank) if name not in pair]
@@ -88,8 +89,8 @@ def _is_accepted(
 
 def inherited_quota(own: PolicyValue | None, beneath: PolicyValue | None) -> BacklogQuota | None:
     """The limits that apply to a topic or namespace: each of size and time that `own` does not set comes from
-    `beneath`, the level from which it inherits. None: neither level has a quota. Only the limits of the result apply,
-    not its actions.
+    `beneath`, the level from which it inherits. None: neither level has a quota that is a BacklogQuota. Only the limits
+    of the result apply, not its actions.
     """
     if not isinstance(own, BacklogQuota):
         return beneath if isinstance(beneath, BacklogQuota) else None
@@ -107,7 +108,8 @@ def intermediate_value(change: PolicyChange) -> PolicyValue | None:
     """The value that a policy of a namespace has while the namespace's topics change; None is unset. A retention, TTL
     or subscription expiry keeps at least as much as before and after; a backlog quota is the one of both that refuses
     fewer retentions (unlimited if neither does in size and time), so that the broker accepts the writes of each topic;
-    `inactive_topic` has its value before. Any other policy has its new value.
+    `inactive_topic` has its value before. Any other policy has its new value, and so has a retention, quota, TTL or
+    expiry with a `Foreign` value before or after.
     """
     before, after = counting_value(change, after=False), counting_value(change, after=True)
     match before, after:
@@ -124,8 +126,8 @@ def intermediate_value(change: PolicyChange) -> PolicyValue | None:
 
 
 def counting_value(change: PolicyChange, *, after: bool) -> PolicyValue | None:
-    """The value that applies before or after a change; that of PULSAR_DEFAULTS if none is set, None if PULSAR_DEFAULTS
-    does not have the policy.
+    """The value that applies before or after a change (`PolicyChange.counting`); if none is known, that of
+    PULSAR_DEFAULTS, None if PULSAR_DEFAULTS does not have the policy either.
     """
     value = change.counting(after=after)
     return value if value is not None else PULSAR_DEFAULTS.get(change.policy)

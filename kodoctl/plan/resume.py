@@ -55,9 +55,10 @@ class _ForeignError(Exception):
 
 
 def rest_of(plan: Plan, live: Live) -> Plan:
-    """Returns the plan with only the changes that are left to do, bound to the present live cluster (its identity and
-    fingerprints). An object that is half made gets the changes that finish it. Objects that were changed from outside
-    become errors of the plan (K533).
+    """Returns the plan with only the changes that are left to do, bound to the live cluster `live` (its identity and
+    fingerprints). An object that is half made gets the changes that finish it; one that is deleted, and still in a
+    ledger entry, is forgotten. Objects that were changed from outside become errors of the plan (K533). Earlier
+    findings stay, and dangers are not judged again.
     """
     left: list[Change] = []
     foreign: list[Diagnostic] = []

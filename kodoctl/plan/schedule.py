@@ -37,7 +37,7 @@ from kodoctl.topology.resources import (
 
 class UpdatePhase(Enum):
     """The part of a change's policies that a step writes. An update of a namespace has an early step before the topics'
-    steps, a late step after them, or both; any other change has one step.
+    steps, a late step after them, or both; any other change has one step (ALL).
     """
 
     ALL = "all"
@@ -62,7 +62,9 @@ class Step:
         return (self.change.address, type(self.change).__name__, self.part)
 
     def policy_changes(self) -> tuple[PolicyChange, ...]:
-        """Returns the policy changes that this step writes; () if the change is not an update."""
+        """Returns the policy changes that this step of an update writes, as far as an intermediate value or from there
+        for EARLY and LATE; () if the change is not an update.
+        """
         return _policy_changes(self.change, self.part) if isinstance(self.change, Update) else ()
 
 
@@ -72,8 +74,8 @@ Level = tuple[Step, ...]
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """Steps of a plan by levels of their graph: the steps of a level do not depend on each other. `building`: all steps
-    but deletes; `deleting`: the deletes, after them; `waits_for`: key of a step -> keys of the steps that must end
-    before it, within `building` or within `deleting`.
+    but deletes; `deleting`: the deletes, after them; `waits_for`: key of each step -> keys of the steps on which it
+    depends directly, and which must end before it, all in the same one of `building` and `deleting`.
     """
 
     building: tuple[Level, ...]
@@ -150,54 +152,62 @@ def _building(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
         elif isinstance(resource, TopicResource):
             topics.setdefault(resource.name, []).append(step)
     packages = {r.url: step for step in steps if isinstance(r := resource_of(step.change), PackageResource)}
-    yield from _platform_first(steps, namespaces, adopted)
+    yield from _platform_order(steps, namespaces)
     for step in steps:
         resource = resource_of(step.change)
         namespace = namespace_of(resource) if resource is not None else None
+        adoption = adopted.get(step.change.address) if isinstance(step.change, Update) else None
+        if adoption is not None and isinstance(resource, FunctionResource | PlatformResource):
+            yield adoption, step
         if isinstance(step.change, Forget) or isinstance(resource, PlatformResource) or namespace is None:
             continue
         if namespace.tenant in tenants:
             yield tenants[namespace.tenant], step
         if namespace in namespaces and namespaces[namespace] is not step:
             yield namespaces[namespace], step
-        if isinstance(resource, FunctionResource) and isinstance(step.change, Update) and resource.address in adopted:
-            yield adopted[resource.address], step
         if isinstance(resource, FunctionResource) and resource.package in packages:
             yield packages[resource.package], step
         yield from _after_topics(step, resource, topics)
 
 
-def _platform_first(
-    steps: list[Step], namespaces: Mapping[NamespaceName, Step], adopted: Mapping[Address, Step]
-) -> Iterator[tuple[Step, Step]]:
-    """Objects of the whole cluster after their home is created, whose ledger lists them, and before other namespaces,
-    which may use them. Clusters come before tenants, which name them.
+def _platform_order(steps: list[Step], namespaces: Mapping[NamespaceName, Step]) -> Iterator[tuple[Step, Step]]:
+    """Yields (first, second) of objects of the whole cluster and the steps `namespaces`, in the order of creation; of
+    deletions it is the other way round. A home that is created or deleted comes first, because its ledger lists the
+    objects, and then come the namespaces that may use them. Clusters come before tenants, which name them, and tenants
+    before their namespaces. Homes that waited for each other would have no order: the tenant of a home waits for no
+    home, and a home waits only for its resource group of another home, if that one has no such need itself.
     """
     found = [
         (step, resource)
         for step in steps
         if isinstance(resource := resource_of(step.change), PlatformResource) and not isinstance(step.change, Forget)
     ]
+    declaring = {one.home for _, one in found if one.home is not None} & namespaces.keys()
+    homes = {home for home in declaring if isinstance(namespaces[home].change, Create | Delete)}
+    places = {one.address: one.home for _, one in found}
+    needing = {home for home in homes if places.get(_group_address(namespaces[home])) in homes - {home}}
+    tenants = {f"tenant.{home.tenant}" for home in homes}
     for step, resource in found:
-        home = namespaces.get(resource.home) if resource.home else None
-        is_new = home is not None and isinstance(home.change, Create)
-        if home is not None and is_new and not _is_tenant_of(resource, resource.home):
-            yield home, step
-        for namespace, after in namespaces.items():
-            if namespace != resource.home or not is_new:
-                yield step, after
+        home = resource.home if resource.home in homes else None
+        if home is not None and resource.address not in tenants:
+            yield namespaces[home], step
+        for namespace, other in namespaces.items():
+            if isinstance(resource, TenantResource):
+                is_second = resource.name == namespace.tenant
+            else:
+                is_second = home is None or namespace not in homes or (home not in needing and namespace in needing)
+            if is_second:
+                yield step, other
         if isinstance(resource, ClusterResource):
-            yield from (
-                (step, after)
-                for after, other in found
-                if isinstance(other, TenantResource) and not _is_tenant_of(other, resource.home)
-            )
-        if isinstance(step.change, Update) and resource.address in adopted:
-            yield adopted[resource.address], step
+            named = ((other, one) for other, one in found if isinstance(one, TenantResource))
+            yield from ((step, other) for other, one in named if home is None or one.address not in tenants)
 
 
-def _is_tenant_of(resource: Resource | None, namespace: NamespaceName | None) -> bool:
-    return isinstance(resource, TenantResource) and namespace is not None and resource.name == namespace.tenant
+def _group_address(namespace: Step) -> Address:
+    """Address of the resource group that a namespace is to be in, or was in."""
+    resource = resource_of(namespace.change)
+    assert isinstance(resource, NamespaceResource)
+    return f"resource_group.{resource.policies.get('resource_group')}"
 
 
 def _after_topics(
@@ -238,20 +248,16 @@ def _deleting(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
                 yield from ((step, topics[name]) for name in function.topics_among(topics) if name in topics)
                 if function.package in packages:
                     yield step, packages[function.package]
-            case _ if isinstance(resource, PlatformResource):
-                users = (one for name, one in namespaces.items() if name != resource.home)
-                yield from ((one, step) for one in users)
-                if isinstance(resource, ClusterResource):
-                    yield from ((one, step) for one, other in resources if isinstance(other, TenantResource))
             case SlotResource(database=database, name=name) if (database, name) in publications:
                 yield step, publications[database, name]  # a slot cannot be read without its publication
             case _:
                 pass
         namespace = namespace_of(resource) if resource is not None else None
-        if _is_tenant_of(resource, namespace):
+        if isinstance(resource, PlatformResource):
             continue
         if namespace in namespaces and namespaces[namespace] is not step:
             yield step, namespaces[namespace]
+    yield from ((second, first) for first, second in _platform_order(steps, namespaces))
 
 
 def _policy_changes(change: Update, part: UpdatePhase) -> tuple[PolicyChange, ...]:
@@ -271,7 +277,7 @@ def _policy_changes(change: Update, part: UpdatePhase) -> tuple[PolicyChange, ..
 
 
 def resource_of(change: Change) -> Resource | None:
-    """Returns the object of a change: as it will be if it is created or updated, else as it was. None: a forgotten
-    object that no longer exists.
+    """Returns the object of a change: as it will be if it is created or updated, else as it was. None for a `Forget`
+    without `before`.
     """
     return change.after if isinstance(change, Create | Update) else change.before

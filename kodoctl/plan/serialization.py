@@ -54,7 +54,9 @@ _FIELDS: Final[Mapping[FieldName, Any]] = {
 
 
 def field_to_json(field: FieldUpdate) -> FieldRow:
-    """One changed field as JSON; values are as in a topology file, sets as sorted lists."""
+    """One changed field as JSON; values are as in a topology file, or {"foreign": TEXT} for a policy that no file can
+    have; sets are sorted lists.
+    """
     if isinstance(field, FieldChange) and isinstance(field.after, dict):  # JSON already, with lists
         return {"name": field.name, "before": field.before, "after": field.after}
     document: FieldRow = {"name": field.name, "before": _value(field.before), "after": _value(field.after)}
@@ -77,7 +79,9 @@ def _value(value: Any) -> Any:
 
 
 def field_from_json(document: Json) -> FieldUpdate:
-    """The inverse of `field_to_json`. Raises ValueError for an unknown field."""
+    """The inverse of `field_to_json`. Raises ValueError for an unknown field or an invalid value, KeyError for an
+    unknown policy or a missing key.
+    """
     name = document["name"]
     if name.startswith(POLICY_PREFIX):
         return _policy_change_from_json(name.removeprefix(POLICY_PREFIX), document)
@@ -173,13 +177,15 @@ def change_to_json(change: Change) -> ChangeRow:
 
 
 def change_from_json(document: Json) -> Change:
-    """The inverse of `change_to_json`. Raises pydantic's ValidationError, or ValueError, for an invalid document."""
+    """The inverse of `change_to_json`. Raises ValueError (such as pydantic's ValidationError) for an invalid document,
+    KeyError for one with an unknown policy.
+    """
     return change_of(form(ChangeRow).validate_python(document))
 
 
 def describe(resource: Resource) -> str:
-    """The settings of a resource in a few words, for messages that compare an earlier with a present state; "there" if
-    it has none. Values whose names say that they are secret are not shown.
+    """The settings of a resource as text, for messages that compare an earlier with a present state; "there" if it has
+    none. Values of a function's settings whose names say that they are secret are not shown.
     """
     document = resource_to_json(resource)
     hidden = {

@@ -41,7 +41,8 @@ _WITH_OWNER: Final = (
 @dataclass(frozen=True, slots=True)
 class Stale:
     """One object that changed since the plan. `planned`: verb of its change; `was`, `now`: texts about its state when
-    the plan was made, and at present; `absent` if it did not exist.
+    the plan was made, and at present, without policies that are equal in both; `absent` for a state in which it does
+    not exist, or could not be read.
     """
 
     address: Address
@@ -51,9 +52,9 @@ class Stale:
 
 
 def stale_objects(plan: Plan, live: Live) -> Iterator[Stale]:
-    """Yields each object that the plan changes and that changed since the plan was made. A Pulsar tenant to be created
-    for a namespace of the plan is not compared, nor a publication or slot that is given up because it is gone, or
-    somebody else's.
+    """Yields each object that the plan changes and whose `fingerprint` changed since the plan was made, once. A Pulsar
+    tenant to be created for a namespace of the plan is not compared, nor a publication or slot that is given up because
+    it is gone, or somebody else's.
     """
     seen: set[Address] = set()
     needed = {f"tenant.{namespace.tenant}" for namespace in plan.namespaces}
@@ -69,12 +70,13 @@ def stale_objects(plan: Plan, live: Live) -> Iterator[Stale]:
 
 
 def of_others(plan: Plan, live: Live) -> Iterator[Diagnostic]:
-    """Yields an error (K410) for each owner that is no topology of the plan (nobody counts as one, too), whose objects
-    the plan changes in a way that it may not. It may adopt an object of nobody or of the owner that the adoption names,
-    update an object of nobody that it adopts, and forget an object of nobody, or one that it found to be gone or
-    another's. An object of the whole cluster that a topology of another namespace owns may only be forgotten. Grants,
-    schemas, slots and namespaces are not compared. The owner is that of `live`: anybody can seal an edited plan, and
-    the owner of an object may change after a plan was made.
+    """Yields an error (K410) for each owner that is no topology of the plan, whose objects in `live` the plan changes
+    in a way that it may not, and one for objects that nobody owns. Of such objects a plan may adopt those of nobody, or
+    of the owner that the adoption names; update those of nobody that it adopts; and forget those of nobody, or by a
+    `Forget` without `before`. An object of the whole cluster that a topology of another namespace owns may only be
+    forgotten. Other creations are not compared, nor are grants, schemas, slots, namespaces, and Pulsar tenants without
+    a home. The owner is that of `live`: anybody can seal an edited plan, and the owner of an object may change after a
+    plan was made.
     """
     taken: dict[str | None, list[Address]] = {}
     about = {(owner.namespace, name) for owner in plan.owners for name in (owner.name, *owner.replaces)}
@@ -153,18 +155,20 @@ def staleness(plan: Plan, live: Live) -> tuple[Diagnostic, ...]:
 
 
 def unknown_objects(plan: Plan, live: Live) -> Iterator[Diagnostic]:
-    """Yields an error for each object of the plan in a database that could not be read (K435), or that is not the
-    database of the plan (K440), and for each function, connector or package that could not be read (K451). An object
-    that is given up without a look at it needs none.
+    """Yields an error for each publication or slot of the plan in a database that was not read (K435), or that is not
+    the database of the plan (K440), and for each function, connector or package of the plan that could not be read
+    (K451). The object of a `Forget` without `before` need not be read.
     """
     planned = {variable: identity for owner in plan.owners for variable, identity in owner.databases.items()}
     for change in plan.changes:
+        if not looked_at([change]):
+            continue
         place = database_of(change.address)
         is_code = is_function(change.address) or is_package(change.address)
         if is_code and (why := live.why_unread(change.address)) is not None:
             detail = f"{change.address}: {why}; nothing was written"
             yield error("K451", FUNCTIONS_UNREAD, detail, change.about.where)
-        if place is None or not looked_at([change]):
+        if place is None:
             continue
         facts = live.databases.get(place[0], DatabaseFacts("it was not read"))
         where, end = change.about.where, "nothing was written"
@@ -180,15 +184,14 @@ def unknown_objects(plan: Plan, live: Live) -> Iterator[Diagnostic]:
 
 
 def looked_at(changes: Iterable[Change]) -> list[Address]:
-    """Addresses of the changes, without objects that are given up because they are gone, or are another topology's by
-    now.
-    """
+    """Addresses of the changes, apart from each `Forget` without `before`, whose object is given up without a look."""
     return [change.address for change in changes if not (isinstance(change, Forget) and change.before is None)]
 
 
 def other_cluster(plan: Plan, cluster: str, uuids: Mapping[str, str | None]) -> Iterator[Diagnostic]:
     """Yields errors (K534) if the cluster of this name, with these UUIDs of Pulsar tenants (by tenant; None: it has
-    none), is not the cluster of the plan.
+    none), is not the cluster of the plan: one for another name, and one for each tenant of the plan with another UUID,
+    also if it had none when the plan was made.
     """
     if plan.identity.cluster != cluster:
         yield error(

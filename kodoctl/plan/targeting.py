@@ -42,9 +42,9 @@ _PAIR: Final = ("retention", "backlog_quota")  # a topic's value of one is check
 
 @dataclass(frozen=True)
 class TargetSummary:
-    """Summary of a targeted plan. `selection`: the flags; `along`: (object, object that needs it) for each one that was
-    taken along; `held_back`: (object, left-out object that it needs); `left_out`: kind of object, such as `topic` ->
-    number of objects that were not compared.
+    """Summary of a targeted plan. `selection`: the flags; `along`: (object, object that needs it) for each one that no
+    flag selects and that was taken along; `held_back`: (object that `--target` selects, left-out object that it needs);
+    `left_out`: kind of object, such as `topic` -> number of known objects that were not compared.
     """
 
     selection: TargetFlags
@@ -55,8 +55,8 @@ class TargetSummary:
 
 @dataclass(frozen=True)
 class TargetedObjects:
-    """The selected part of the objects. `addresses`: the selected ones; `known`: all objects that the files declare or
-    our ledger entries have.
+    """The selected part of the objects. `addresses`: the selected ones, with those that they need; `known`: the result
+    of `known_addresses`; `portion`: the summary.
     """
 
     addresses: frozenset[Address]
@@ -64,14 +64,12 @@ class TargetedObjects:
     portion: TargetSummary
 
     def includes(self, address: Address) -> bool:
-        """True if an object is selected: by the flags, or because a selected one needs it. For an object that is not in
-        `known`, the flags alone decide.
-        """
+        """True if an object is in `addresses`; for an object that is not in `known`, if the flags choose it."""
         return address in self.addresses if address in self.known else self.portion.selection.names(address)
 
     def restrict(self, desired: Desired, live: Live) -> Desired:
         """Returns the desired inventory with the selected objects only, and with all declared subscriptions that exist,
-        because other checks need the readers of a topic.
+        because other checks need the readers of a topic. An expansion with a selected object stays whole.
         """
         objects = {
             address: wanted
@@ -85,8 +83,8 @@ class TargetedObjects:
 
 def choose(selection: TargetFlags, desired: Desired, live: Live) -> TargetedObjects:
     """Returns the objects that the flags select, with the objects that they need, and without those that need an
-    excluded object. Raises UsageError for a name or pattern that matches nothing, and if nothing is left; ClusterError
-    (K580) if the part needs a topic that cannot be read.
+    excluded object. Raises UsageError (K426) for a name or pattern that matches none of `known_addresses`, and if
+    nothing is left; ClusterError (K580) if the part has an object on a topic that cannot be read, or the topic itself.
     """
     known = known_addresses(desired, live)
     _must_fit(selection, known)
@@ -112,8 +110,8 @@ def choose(selection: TargetFlags, desired: Desired, live: Live) -> TargetedObje
 
 
 def known_addresses(desired: Desired, live: Live) -> frozenset[Address]:
-    """Addresses that the files declare, or that ledger entries of their topologies list, and the slots, if they exist,
-    of publications among these.
+    """Addresses that the files declare, or that ledger entries in `live` list for their topologies, under present and
+    earlier names, and for those that are destroyed; and the slots, if they exist, of publications among these.
     """
     entries = (entry.addresses for entry in live.entries if entry.name in desired.all_names)
     known = frozenset(desired.objects).union(*entries)

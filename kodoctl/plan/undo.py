@@ -6,7 +6,7 @@ changed since are refused, and changes that no plan can undo are listed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
@@ -32,12 +32,12 @@ from kodoctl.plan.field_diff import (
     platform_fields,
     platform_value,
 )
-from kodoctl.plan.ledger_plan import LedgerPlan, leaving, with_entry
+from kodoctl.plan.ledger_plan import LedgerPlan, with_entry
 from kodoctl.plan.ownership import claim, namespace_of
 from kodoctl.plan.plan import Plan, plan_without_files, reading_order
 from kodoctl.plan.policy_levels import with_changes
 from kodoctl.pulsar.values import ledger as ledgers
-from kodoctl.pulsar.values.ledger import OwnershipKind
+from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind
 from kodoctl.text.formatting import HIDDEN_USER
 from kodoctl.topology.function_settings import MASKED_KEYS, hidden_names
 from kodoctl.topology.names import NamespaceName
@@ -91,9 +91,10 @@ class _Backwards:
 
 def backwards(applied: Applied, live: Live) -> tuple[tuple[Change, ...], tuple[Diagnostic, ...]]:
     """Returns (changes that undo an apply, findings about changes that it does not undo or not in full). An object that
-    changed since is an error (K422), and so is a publication that the apply created; a change that cannot be undone, or
-    is not known to have been carried out, is a note (K423). Notes also say what an object that is made again has lost.
-    Dangers are not judged yet.
+    changed since is an error (K422), and so is a publication that the apply created; a change that cannot be undone, is
+    not known to have been carried out, or is of an object that could not be read, is a note (K423). Notes also say what
+    an object that is made again has lost. A change whose object is gone may have neither, because nothing is left to
+    undo. Dangers are not judged yet.
     """
     way = _Backwards(live, f"undoes {applied.id}")
     for change in applied.done:
@@ -301,23 +302,68 @@ def _why_not_again(function: FunctionResource) -> str:
 def undo_plan(
     applied: Applied, live: Live, *, evidence: Mapping[Address, Evidence], allowances: Allowances, now: int
 ) -> Plan:
-    """Returns the plan that undoes an apply, with the dangers of its changes. `evidence`: figures that were read, by
-    address; `now`: ms since the epoch.
+    """Returns the plan that undoes an apply, with the dangers of its changes, but not those of order (K405) and lanes
+    (K408). `evidence`: figures that were read, by address; `now`: ms since the epoch. Raises ClusterError if the
+    journal has a ledger entry that cannot be read.
     """
     changes, findings = backwards(applied, live)
     judged = DangerRules(frozenset(), live, evidence, allowances.destroy, now).judge(changes)
     ordered = tuple(sorted(judged, key=reading_order))
-    return plan_without_files(live, ordered, _owners(applied, live), findings=findings, allowances=allowances)
+    owners = _owners(applied, live, ordered)
+    return plan_without_files(live, ordered, owners, findings=findings, allowances=allowances)
 
 
-def _owners(applied: Applied, live: Live) -> Iterator[LedgerPlan]:
-    """Yields the plans of ledger entries that restore the state before the apply: an entry that the apply began is
-    removed.
+def _owners(applied: Applied, live: Live, changes: Iterable[Change]) -> Iterator[LedgerPlan]:
+    """Yields the plans of ledger entries that restore the state before the apply, as far as the changes of the undo do:
+    what they do not concern stays in its entry, because a later apply may have recorded it. An entry that the apply
+    began is removed, unless something is left in it; one that is not there any more is as it was.
     """
+    pairs: list[tuple[Ledger | None, Ledger | None]] = []
     for key, text in sorted(applied.ledgers.items()):
         place, _, name = key.rpartition("/")
         namespace = NamespaceName.parse(place)
-        entry = ledgers.decode(name, namespace, text) if text else live.entry(namespace, name)
-        if entry is None:
-            continue
-        yield leaving(entry) if text is None else with_entry(entry)
+        before = ledgers.decode(name, namespace, text) if text else None
+        pairs.append((before, live.entry(namespace, name)))
+    earlier = {address for before, _ in pairs if before is not None for address in before.grants}
+    of_new = {address for before, now in pairs if before is None and now is not None for address in now.grants}
+    is_given = dict.fromkeys(earlier & of_new, True)  # grants of topologies that were renamed or moved go back
+    is_given |= {change.address: not isinstance(change, Delete | Forget) for change in changes}
+    for before, now in pairs:
+        if before is not None:
+            yield with_entry(before) if now is None else _restored(applied, before, now, is_given)
+        elif now is not None:
+            yield _first_entry(applied, now, is_given)
+
+
+def _restored(applied: Applied, before: Ledger, now: Ledger, is_given: Mapping[Address, bool]) -> LedgerPlan:
+    """The future entry of a topology that had the entry `before` when the apply began, and has `now`."""
+    grants = {address: actions for address, actions in now.grants.items() if address not in is_given}
+    grants |= {address: actions for address, actions in before.grants.items() if is_given.get(address)}
+    keys, databases = _keys_after(applied, before, now, is_given), {**before.databases, **now.databases}
+    return replace(with_entry(before), namespace_keys=keys, grants=grants, databases=databases, partial=True)
+
+
+def _first_entry(applied: Applied, now: Ledger, is_given: Mapping[Address, bool]) -> LedgerPlan:
+    """The future entry of a topology that had none when the apply began. It stays if it has intents, because their
+    objects may exist.
+    """
+    grants = {address: actions for address, actions in now.grants.items() if address not in is_given}
+    keys = _keys_after(applied, Ledger(now.name, now.namespace), now, is_given)
+    stays = OwnershipKind.INTENT in now.owned.values()
+    return replace(with_entry(now), digest="", namespace_keys=keys, grants=grants, leaves=not stays, partial=stays)
+
+
+def _keys_after(applied: Applied, before: Ledger, now: Ledger, is_given: Mapping[Address, bool]) -> frozenset[str]:
+    """Namespace policies that an entry names after the undo: those of `before` if the undo gives the namespace up, else
+    those of `now`, without what a change of the namespace by the apply added to `before`, and with what it took out.
+    Without such a change the apply may have ended the entry: then `before` counts if `now` names none.
+    """
+    address = f"namespace.{now.namespace}"
+    if is_given.get(address) is False:
+        return before.namespace_keys
+    for change in applied.done:
+        after = change.after if isinstance(change, Create | Update) else None
+        if isinstance(after, NamespaceResource) and (after.address, change.about.owner) == (address, now.name):
+            managed = after.managed or frozenset()
+            return (now.namespace_keys - (managed - before.namespace_keys)) | (before.namespace_keys - managed)
+    return now.namespace_keys or before.namespace_keys

@@ -39,7 +39,8 @@ _LARGEST: Final = 2**63 - 1
 
 class Event(StrEnum):
     """Events by which a message ends in the lane it was in. After `moved` and `dead` the message continues in the
-    target topic, after `stored` in a database.
+    target topic (after `moved` perhaps in the same lane), after `transferred` a new message does. After `stored` it is
+    handled from a database, and one more record of the same lane says how that ended.
     """
 
     STORED = "stored"  # in the inbox of its subscription, from which it is handled: another record follows
@@ -61,12 +62,14 @@ class Record(NamedTuple):
     """Record that a worker finished with one message in one lane, at `at`. Times are ms since the epoch.
 
     `topic` and `id` (`ledger:entry:partition:batch index`) are the position at which the worker received the message;
-    `target` and `target_id` are the position at which the message or its successor is stored now ("" unless the event
-    is moved, dead or transferred). `identity` is the same on all hops; `hop`: number of moves of the message before
-    this event. `rule`: name of the rule that decided; `reason`: its text; `error`: redacted error text of the failed
-    run, if the topology asks for error texts. `age`: ms from the first storing of the message until `at`; `slot_time`:
-    ms that handlers ran for it in this lane, 0 if none ran. `number`: counts the records of one `run` (the life of one
-    worker) from 1 without a hole.
+    `target` and `target_id` are the position at which the message or its successor was stored then ("" unless the event
+    is moved, dead or transferred). `identity`: the same on all hops; `hop`: number of moves before this event, as the
+    message's headers count them; an inbox, which reads no headers, writes the `id` and 0 for these two. `rule`: name of
+    the rule that decided; `reason`: text about the decision, often ""; `error`: redacted error text of the failed run,
+    only of a message with a `target`, and only if the topology asks for error texts. `age`: ms until `at` since the
+    message was first sent, in records of an inbox since it was sent to this lane; `slot_time`: ms that handlers ran for
+    it since the worker received it, 0 if none ran. `number`: counts the records of one `run` (the life of one worker,
+    or of its inbox) from 1; a number that is missing shows a record that was given up or lost.
     """
 
     run: str
@@ -89,13 +92,15 @@ class Record(NamedTuple):
 
     @property
     def terminal(self) -> bool:
-        """True if this subscription has nothing more to do for the message."""
+        """True if this subscription has nothing more to do for the message; False for `stored`, `moved` and `dead`."""
         return self.event in TERMINAL
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A Pulsar message with audit records, ready to be published: payload, properties and message key."""
+    """A Pulsar message with audit records: payload, properties and message key. It has no signature: whoever has keys
+    adds one before publishing it.
+    """
 
     payload: bytes
     properties: Mapping[str, str]
@@ -103,13 +108,15 @@ class Encoded:
 
 
 class BrokenAuditError(ValueError):
-    """A message of an audit topic has a payload that no worker writes. The text of the exception says what is wrong."""
+    """A payload has no audit records, has broken ones, or is of a format that this version cannot read. The text of the
+    exception says what is wrong.
+    """
 
 
 def encode(records: Sequence[tuple[Any, ...]]) -> Encoded:
-    """Encodes at least one record as one Pulsar message. All records must be of one run, with consecutive numbers,
-    which is not checked. Identities, reasons and tenants are cut to 200 characters (MAX_TEXT). A record may be a plain
-    tuple of its fields in their order, which is faster to make.
+    """Encodes at least one record as one Pulsar message. All records must be of one run and one subscription, with
+    consecutive numbers, which is not checked. Reasons, tenants and identities (unless equal to the `id`) are cut to 200
+    characters (MAX_TEXT). A record may be a plain tuple of all its fields in their order, which is faster to make.
     """
     first = Record(*records[0])
     of: dict[str, Sequence[Any]] = dict(zip(Record._fields, zip(*records, strict=True), strict=True))

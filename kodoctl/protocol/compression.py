@@ -26,17 +26,18 @@ TOO_LARGE: Final = "compressed as well; messages are not sent on in chunks"
 
 def next_algorithm(declared: str, tried: str) -> str:
     """Returns the algorithm with which a message is sent again, alone, after the client refused it as too large: ZSTD;
-    "" if none is left, because ZSTD is `declared` or was `tried`. The client measures a message as it is stored.
-    `declared`: algorithm of the topic, "": none; `tried`: algorithm with which the message was refused, "": it went as
-    its topic declares.
+    "" if none is left, because ZSTD is `declared` or was `tried`. The client measures a message as it is stored, that
+    is compressed. `declared`: algorithm of the topic, "": none; `tried`: algorithm with which the message was refused,
+    "": it went as its topic declares.
     """
     return "" if ZSTD in (declared, tried) else ZSTD
 
 
 def algorithm_within(declared: str, payload: bytes | None, size: int, largest: int, *, is_free: bool) -> str | None:
-    """Returns the way in which a message is sent to a topic that has its own maximum of `largest` bytes: "" (as the
-    topic declares), ZLIB, or NONE (uncompressed); None if the message is too large in every way. The broker would close
-    the connection for a larger message, and the client would send it again, for ever.
+    """Returns a way in which a message surely fits into a topic that has its own maximum of `largest` bytes: "" (as the
+    topic declares), ZLIB, or NONE (uncompressed); None if no permitted way is sure. Only zlib is measured; each other
+    algorithm counts as if the payload could not be compressed. The broker would close the connection for a message that
+    is too large, and the client would send it again, for ever.
 
     Args:
         declared: algorithm of the topic; "": none.
@@ -55,8 +56,9 @@ def algorithm_within(declared: str, payload: bytes | None, size: int, largest: i
 
 
 def fits_compressed(payload: bytes | None, size: int, largest: int) -> bool:
-    """True if a message of `size` bytes (uncompressed, with its properties) is within the maximum of its topic when its
-    payload is compressed by zlib. False without a payload, which nothing makes smaller.
+    """True if a message of `size` bytes (uncompressed, with its properties) surely has at most `largest` bytes when its
+    payload is compressed by zlib, even if another copy of zlib packs it a little less well. False without a payload and
+    for an empty one, which nothing makes smaller.
     """
     if not payload:
         return False

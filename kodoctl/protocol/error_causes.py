@@ -23,8 +23,9 @@ _COMPILED: Final = tuple((re.compile(pattern), instead) for pattern, instead in 
 
 
 def cause_of(reason: str | None, error: str | None) -> str | None:
-    """Cause of a failure: reason and error text joined, with `#` for numbers, ids and the like, cut to 200 characters
-    (MAX_CAUSE), such as `ConnectionError: bank # answered # for order #`. None if both are missing or empty.
+    """Cause of a failure: reason and error text, joined by `: `, with `#` for each word that has a digit (number, id),
+    cut to 200 characters (MAX_CAUSE), such as `ConnectionError: bank # answered # for order #`. None if both are
+    missing or empty.
     """
     text = ": ".join(part for part in (reason, error) if part)
     for pattern, instead in _COMPILED:

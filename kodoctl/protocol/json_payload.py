@@ -20,16 +20,16 @@ _TOO_DEEP: Final = f"it is nested more than {MAX_DEPTH} levels deep"
 
 
 class JsonPayloadError(ValueError):
-    """A payload is not acceptable JSON. The text of the exception is the rule that it breaks, or "" if the payload
-    cannot be parsed.
+    """A payload is not acceptable JSON. The text of the exception says why, such as `it holds a key twice`, or is "" if
+    the payload cannot be parsed.
     """
 
 
 def read_json(data: bytes, real: Callable[[str], float] | None = None) -> Any:
-    """Parses a payload into plain Python values. Raises JsonPayloadError for a payload that is no JSON, or is more than
-    200 levels deep (MAX_DEPTH), and for NaN, Infinity, a key twice and a number beyond a double. `real`: converts the
-    text of a number with a fraction or an exponent, and checks its size itself; None: float. Exceptions that `real`
-    raises pass through.
+    """Parses a payload (UTF-8, UTF-16 or UTF-32) into plain Python values. Raises JsonPayloadError for a payload that
+    is no JSON, or is more than 200 levels deep (MAX_DEPTH), and for NaN, Infinity, a key twice in one object and a
+    number beyond a double. `real`: converts the text of a number with a fraction or an exponent, and checks its size
+    itself; None: float. Exceptions that `real` raises pass through.
     """
     decoder = _decoder(real or _finite) if real or _may_be_huge(data) else _DECODER
     try:
@@ -38,17 +38,17 @@ def read_json(data: bytes, real: Callable[[str], float] | None = None) -> Any:
         raise JsonPayloadError(_TOO_DEEP) from None
     except (json.JSONDecodeError, UnicodeDecodeError):
         raise JsonPayloadError from None
-    if data.count(b"[") + data.count(b"{") > MAX_DEPTH and _too_deep(value):
+    if data.count(b"[") + data.count(b"{") > MAX_DEPTH and too_deep(value):
         raise JsonPayloadError(_TOO_DEEP)
     return value
 
 
 def _may_be_huge(data: bytes) -> bool:
-    """True if the payload may contain a number too large for a double: an exponent of three digits or a run of 300
-    digits, even if these are inside a text.
+    """True if the payload may contain a number too large for a double: an exponent of three digits or a run of 200
+    digits, even if these are inside a text, or if it is UTF-16 or UTF-32, where digits are not side by side.
     """
     shape = data.translate(_SHAPES, b"+")
-    return b"e000" in shape or b"0" * 300 in shape
+    return b"e000" in shape or b"0" * 200 in shape or b"\0" in data
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -74,8 +74,8 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def _too_deep(value: Any) -> bool:
-    """True if a value has more than MAX_DEPTH levels. It goes level by level, without recursion."""
+def too_deep(value: Any) -> bool:
+    """True if a plain value has more than MAX_DEPTH levels. It goes level by level, without recursion."""
     level = [value] if type(value) in _NESTED else []
     for _ in range(MAX_DEPTH):
         inner = (one.values() if type(one) is dict else one for one in level)

@@ -18,8 +18,8 @@ _LATEST: Final = 10**15  # ms since the epoch
 
 @dataclass(frozen=True, slots=True)
 class OverrideChange:
-    """An order that was given or, if `back`, taken back before its end. `at`: time in ms since the epoch; `who`: the
-    person, "" if unknown.
+    """An order that was given or, if `back`, taken back before its end. `at`: time of the change in ms since the epoch;
+    `who`: the person who made it, "" if unknown.
     """
 
     at: int
@@ -37,9 +37,10 @@ class OverrideChange:
 
 def changes(before: Iterable[Override], after: Iterable[Override], who: str, now: int) -> tuple[OverrideChange, ...]:
     """Compares the orders `before` and `after` a command and returns the changes, at the time `now` (ms since the
-    epoch): orders that were taken back, then given ones. An order that replaces another counts as given, and the
-    replaced one not as taken back; `before` must have no expired orders, which would count as taken back. `who`: person
-    who takes orders back (a given order names its own author).
+    epoch): orders that were taken back, then given ones. An order that replaces another one of its subject counts as
+    given, and the replaced one not as taken back; an order that is equal before and after is no change. Neither may
+    have expired orders, which would count as taken back or given. `who`: person who takes orders back (a given order
+    names its own author).
     """
     old, new = tuple(before), tuple(after)
     subjects = {order.concerns for order in new}
@@ -49,7 +50,7 @@ def changes(before: Iterable[Override], after: Iterable[Override], who: str, now
 
 def parse_history(text: str) -> tuple[OverrideChange, ...]:
     """Parses the value of the property `kodo-steer-history` (JSON) into changes of live orders, oldest first. Raises
-    InvalidOverridesError.
+    InvalidOverridesError, also if only one of the changes is invalid.
     """
     try:
         found = json.loads(text)
@@ -70,8 +71,8 @@ def _change(row: object, order: Override) -> OverrideChange:
 
 
 def printed_history(known: Iterable[OverrideChange], more: Iterable[OverrideChange]) -> str:
-    """Makes the value of the property `kodo-steer-history` (JSON): the changes `known` and then `more`, of which the
-    last 20 (MAX_CHANGES) are kept.
+    """Makes the value of the property `kodo-steer-history` (JSON) with the last 20 (MAX_CHANGES) of all changes, which
+    are `known` and after them `more`.
     """
     kept = [*known, *more][-MAX_CHANGES:]
     orders = json.loads(overrides_text(change.order for change in kept))["orders"]

@@ -28,7 +28,9 @@ LEAVE: Final = "leave"  # of the pause of a lane: workers also leave a ready lan
 
 
 class OverrideKind(StrEnum):
-    """Kinds of live orders: to pause a lane or tenant, to change a tenant's weight, a limit or slots, to move a tenant."""
+    """Kinds of live orders: to pause a lane or tenant, to change a tenant's weight, a limit or slots, to move a
+    tenant.
+    """
 
     PAUSE = "pause"
     WEIGHT = "weight"
@@ -49,13 +51,14 @@ class Override:
     Both are ms since the epoch. `who` gave it because of `why`. Unused fields are "".
 
     pause: no messages of a `lane` such as `L1/retrying`, or of a `tenant`; with `to` LEAVE workers also leave a ready
-    lane, and forget which of its messages they have acknowledged. `first`: when the pause began that this order
-    continues without a gap, in ms since the epoch, "": with this order. weight: a `tenant` gets `to` turns while
-    others get one. limit: the file's limit of kind `limit` (rate, concurrency, quota), property `by` ("": one limit for
-    all) and lanes `within` (such as `L2/retrying`; "": all) becomes `to`, for one `value` of the property or ("") for
-    all without a limit of their own. slots: the bulkhead of the lanes `within` (`retrying`, `L2` or `L2/retrying`)
-    becomes `to`, such as `max 8 min 2`. move: messages of a `tenant` go to the level `to`; those that wait already go
-    too (`waiting` "") or stay (STAY).
+    lane, and forget which of its messages they have acknowledged, because its cursor is about to move. `first`: when
+    the pause began that this order continues without a gap, in ms since the epoch, "": with this order. weight: a
+    `tenant` gets `to` turns while one of weight 1 gets one. limit: the file's limit of kind `limit` (rate,
+    concurrency, quota), property `by` ("": one limit for all) and lanes `within` (such as `L2/retrying`; "": all)
+    becomes `to`, for one `value` of the property or ("") for all without a limit of their own. slots: the bulkhead of
+    the lanes `within` (`retrying`, `L2` or `L2/retrying`) becomes `to`, such as `max 8 min 2`; a bound that `to`
+    lacks stays as in the file. move: messages of a `tenant` that are sent after `since` go to the level `to`; those
+    that wait already go too (`waiting` "") or stay (STAY).
     """
 
     what: OverrideKind
@@ -80,9 +83,9 @@ class Override:
 
     @property
     def concerns(self) -> tuple[str, ...]:
-        """Subject of the order: values that identify what it is about, namely its kind and its lane, tenant, limit or
-        lanes with slots. They leave out what the order says of its subject, such as `to` and `until`. A later order
-        with the same subject replaces this one.
+        """Subject of the order: values that identify what it is about, namely its kind and its lane, tenant, limit
+        (with its lanes and value) or lanes with slots. They leave out what the order says of its subject, such as `to`
+        and `until`. A later order with the same subject replaces this one.
         """
         return (self.what, self.lane, self.tenant, self.limit, self.by, self.within, self.value)
 
@@ -107,7 +110,7 @@ class Override:
 
 def parse(text: str) -> tuple[Override, ...]:
     """Parses the value of the property `kodo-steer` (JSON) into orders, expired ones included; those after the first
-    200 (MAX_OVERRIDES) are ignored. Raises InvalidOverridesError, also if one order is invalid (`why_invalid`).
+    200 (MAX_OVERRIDES) are ignored. Raises InvalidOverridesError, also if one of the 200 is invalid (`why_invalid`).
     """
     try:
         found = json.loads(text)
@@ -123,26 +126,28 @@ def parse(text: str) -> tuple[Override, ...]:
 
 
 def overrides_text(orders: Iterable[Override]) -> str:
-    """Makes the value of the property `kodo-steer` (JSON) for these orders."""
+    """Makes the value of the property `kodo-steer` (JSON) for these orders, which are neither checked nor counted."""
     unsaid = {field.name: field.default for field in fields(Override)}
     kept = [{name: value for name, value in asdict(order).items() if value != unsaid[name]} for order in orders]
     return json.dumps({"format": FORMAT, "orders": kept}, separators=(",", ":"), sort_keys=True)
 
 
 def active_overrides(orders: Iterable[Override], now: int) -> tuple[Override, ...]:
-    """The orders in force at `now` (ms since the epoch): their end is later, and `begins_late` is false for them."""
+    """The orders in force at `now` (ms since the epoch): their end is later, and `begins_late` is false for them. So an
+    order that begins within the next hour is in force.
+    """
     return tuple(order for order in orders if order.until > now and not begins_late(order, now))
 
 
 def begins_late(order: Override, now: int) -> bool:
     """True if an order begins more than an hour after `now` (ms since the epoch). Clocks do not differ so much, and
-    such an order would be in force for longer than the greatest allowed span, so it is not followed.
+    such an order could be in force for longer than the greatest allowed span, so it is not followed.
     """
     return order.since - now > MAX_AHEAD
 
 
 def with_override(orders: Iterable[Override], new: Override) -> tuple[Override, ...]:
-    """The orders with `new` at the end and without the order of the same subject (`Override.concerns`), which it
+    """The orders with `new` at the end and without any order of the same subject (`Override.concerns`), which it
     replaces.
     """
     return (*(order for order in orders if order.concerns != new.concerns), new)
@@ -154,8 +159,9 @@ def until_text(orders: Iterable[Override]) -> str:
 
 
 def steered_text(value: str, now: int) -> str | None:
-    """One line for people about a value of the property `kodo-steer`: orders in force at `now` (ms since the epoch),
-    orders that begin too late to be followed, or an error if the value is invalid. None if there are no such orders.
+    """Text for people about a value of the property `kodo-steer`: orders in force at `now` (ms since the epoch), orders
+    that begin too late to be followed, or an error if the value is invalid. None if there are no such orders. It has no
+    line breaks but those in names.
     """
     try:
         given = parse(value)
@@ -185,7 +191,8 @@ def _order(found: dict[str, Any]) -> Override:
 
 def why_invalid(order: Override) -> str:
     """Reason why an order is invalid in every topology, such as an unknown level or a span of more than 30 days; "" if
-    it is valid. Workers follow no invalid order.
+    there is none. An order that is over is valid. Workers take nothing from a property with an invalid order: they keep
+    the orders that they have.
     """
     if order.first and not _is_number(order.first, LATEST, digits=len(str(LATEST))):
         return "its pause began at a time that no calendar has"

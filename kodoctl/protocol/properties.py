@@ -68,8 +68,8 @@ TRACE_NAMES: Final = frozenset({"traceparent", "tracestate", "baggage"})
 
 def identity(given: str | None, origin: str | None, position: str) -> str:
     """Identity of a message, the same on all its hops: its property `kodo-id` (`given`), else `kodo-origin-id`
-    (`origin`), else `position`, written `ledger:entry:partition:batch index`. A property that is empty or longer than
-    1,024 characters (MAX_ID) is ignored.
+    (`origin`), else `position`, written `ledger:entry:partition:batch index`. A property that is missing (None), empty
+    or longer than 1,024 characters (MAX_ID) is ignored; its signature is not checked here.
     """
     if given and len(given) <= MAX_ID:
         return given
@@ -78,8 +78,8 @@ def identity(given: str | None, origin: str | None, position: str) -> str:
 
 def first_sent(origin_time: str | None, published: int) -> int:
     """Time in ms since the epoch when a message was first sent: its property `kodo-origin-time` (`origin_time`), else
-    `published`, its publish time where it is stored now. A property that is no number is ignored, and so is one that
-    is later than `published`.
+    `published`, its publish time where it is stored now. A property that is no whole number above 0 of at most 15
+    digits is ignored, and so is one that is later than `published`.
     """
     if not origin_time or not (origin_time.isascii() and origin_time.isdigit() and len(origin_time) <= 15):
         return published

@@ -53,8 +53,9 @@ class Number(NamedTuple):
 
 
 class ProducerWatermark(NamedTuple):
-    """A mark, by which a producer reports that `high` is the highest number it has given on `partition`. `void`:
-    numbers of sends without a receipt; `end`: the run is over. `str` gives the value of the property.
+    """A mark, by which a producer reports that it has given numbers up to `high` on `partition` (0: none). `void`:
+    numbers of sends without a receipt, perhaps not all of them, as several marks may share them; `end`: the run is
+    over. `str` gives the value of the property.
     """
 
     run: str
@@ -81,7 +82,7 @@ def run_start(run: str) -> int:
 
 
 def read_number(text: str) -> Number | ProducerWatermark:
-    """Parses a value of `kodo-seq`. Raises BrokenNumberError."""
+    """Parses a value of `kodo-seq`, of a message or of a mark. Raises BrokenNumberError."""
     match = _VALUE.fullmatch(text)
     if match is None:
         raise BrokenNumberError(text[:100])

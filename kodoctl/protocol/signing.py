@@ -38,8 +38,9 @@ class Signer:
 
     @classmethod
     def parse(cls, value: Any) -> Signer:
-        """Makes a signer from a list of keys, or from one text with commas between the keys. Raises ValueError for any
-        other value, for no key, and for a key of fewer than 16 characters (MIN_KEY).
+        """Makes a signer from a list of keys, or from one text with commas between the keys; spaces around a key in
+        that text are dropped. Raises ValueError for any other value, for no key, and for a key of fewer than 16
+        characters (MIN_KEY).
         """
         keys = [key.strip() for key in value.split(",")] if isinstance(value, str) else value
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
@@ -50,14 +51,16 @@ class Signer:
         return f"Signer({len(self._keys)} keys)"
 
     def signed(self, topic: str, payload: bytes | None, properties: Mapping[str, str]) -> dict[str, str]:
-        """Returns a copy of the properties with a new signature over topic, payload and `kodo-` properties. `topic`:
-        full name of the topic to publish to; a partition counts as its topic.
+        """Returns a copy of the properties with a new signature over topic, payload and `kodo-` properties, in place of
+        an old one. `topic`: full name of the topic to publish to; a partition counts as its topic. `payload`: None (a
+        tombstone) is not signed as an empty one is.
         """
         return {**properties, SIGNATURE: self._mac(self._keys[0], _text(topic, payload, properties))}
 
     def genuine(self, topic: str, payload: bytes | None, properties: Mapping[str, str]) -> bool:
-        """True if the properties contain a signature, by one of the keys, that is valid for this topic, this payload
-        and the `kodo-` properties among these; no signature covers any other property.
+        """True if the properties contain a signature, by one of the keys, that is valid for this topic (a partition
+        counts as its topic), this payload and all `kodo-` properties that are given; no signature covers any other
+        property, or the key of the message.
         """
         given = properties.get(SIGNATURE)
         if given is None or not given.isascii():
@@ -73,12 +76,12 @@ class Signer:
 
 
 def is_unmarked(properties: Mapping[str, str]) -> bool:
-    """True if a message has no `kodo-` property except that of encryption: it was not sent by the platform."""
+    """True if a message has no `kodo-` property except that of encryption. A platform with keys sends none such."""
     return not any(map(_claims, properties))
 
 
 def strip_platform_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """A copy of the properties without those that begin with `kodo-`, except that of encryption."""
+    """A copy of the properties without those that begin with `kodo-`; that of encryption stays."""
     return {name: value for name, value in properties.items() if not _claims(name)}
 
 

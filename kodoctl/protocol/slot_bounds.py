@@ -10,8 +10,8 @@ _FORM: Final = re.compile(r"(?:max (\d{1,6}))?(?: ?min (\d{1,6}))?", re.ASCII)
 
 
 class SlotBounds(NamedTuple):
-    """Bounds of the handler slots of some lanes: their messages run in at most `most` slots, and `least` slots are kept
-    free for them. None: the bound in the topology file applies.
+    """Bounds of the handler slots of a worker for some lanes: their messages run in at most `most` slots, and `least`
+    slots are kept free for them. None: the bound in the topology file applies.
     """
 
     most: int | None
@@ -20,7 +20,7 @@ class SlotBounds(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> SlotBounds | None:
         """Parses `max 8 min 2`, or one of its halves. Returns None if the text has another form, or if the maximum is
-        not from 1 to 100,000, or the minimum above 100,000.
+        not from 1 to 100,000, or the minimum above 100,000. The minimum may be above the maximum.
         """
         found = _FORM.fullmatch(text)
         if found is None or text.startswith(" ") or not text:

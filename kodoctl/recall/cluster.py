@@ -24,6 +24,7 @@ from kodoctl.pulsar.binary.message_reader import (
 from kodoctl.pulsar.binary.recall_transport import DeadLetterConsumer, token_of
 from kodoctl.pulsar.control.control_namespace import cluster_identity
 from kodoctl.recall.message.stored_message import DeadLetter, Position, tenant_of
+from kodoctl.text.formatting import partitions_text
 from kodoctl.topology.names import TopicName, whole_topic
 from kodoctl.topology.units import LATEST
 
@@ -36,8 +37,9 @@ if TYPE_CHECKING:
 
 
 class LetterSource(Protocol):
-    """Source of dead letters for a RecallSender: a DeadLetterConsumer, which holds the subscription, or ReadOnlyLetters
-    while another process holds it.
+    """Source of a plan's messages in one partition (dead letters, or messages of a waiting lane) for
+    DeadLetterPartitions: a DeadLetterConsumer, which holds the subscription, or ReadOnlyLetters while another process
+    holds it.
     """
 
     def letters(self, until: Place, only: Collection[Position]) -> Iterator[ReadMessage]:
@@ -181,6 +183,23 @@ class RecallCluster:
             self._largest[topic] = min(filter(None, limits), default=0)
         declared = self._compression.get(topic, "")
         return dedup_producer(self._session.client, part, name, self._largest[topic], declared)
+
+
+def check_partitions(cluster: RecallCluster, topics: Mapping[str, int], *, planned: bool = False) -> None:
+    """Compares the numbers of partitions of `topics` (0: a plain topic) with those on the cluster. Raises RefusedError
+    (K822) that names every topic with another number: messages of partitions that nobody names would be passed over,
+    and a planned partition would no longer be the partition of its key. `planned`: the numbers are those of a plan,
+    else those of the file. Raises UsageError if there is no such topic, ClusterError.
+    """
+    found = {topic: now for topic, known in topics.items() if (now := cluster.partitions(topic)) != known}
+    since = "when planned" if planned else "in the file"
+    lines = [f"{topic} has {partitions_text(now)}, {topics[topic]:,} {since}" for topic, now in found.items()]
+    if lines and planned:
+        detail = "\n".join([*lines, "plan again; nothing more was sent"])
+        raise RefusedError(error("K822", "a lane has other partitions than planned", detail))
+    if lines:
+        detail = "\n".join([*lines, "name the file that was applied last, or write the topic's number into this one"])
+        raise RefusedError(error("K822", "a topic has other partitions than the file", detail))
 
 
 def letter_of(stored: ReadMessage, topic: str, fair_by: str | None) -> DeadLetter:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kodoctl.documents.recall_document import MAX_LETTERS
 from kodoctl.errors import ClusterError, UsageError, error
-from kodoctl.recall.cluster import RecallCluster, letter_of
+from kodoctl.recall.cluster import RecallCluster, check_partitions, letter_of
 from kodoctl.recall.ledger.ledger_clusters import check_cluster
 from kodoctl.recall.ledger.recall_ledger import RecallLedger, latest_status
 from kodoctl.recall.plan.key_order import KeyOrder, leaving
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class RecallRequest(SelectionRequest):
     """Request for a recall plan: the input of its selection, and the file of the topology (`path`, `environment`),
     which apply reads again. `because`: reason, for the ledger; `table`: file for the letters if they are too many for
-    memory; None: no `limit` above MAX_LETTERS is allowed.
+    memory; None: no `limit` above MAX_LETTERS (100,000) is allowed.
     """
 
     path: str
@@ -47,10 +47,11 @@ Fill = Callable[[SelectionRequest, LetterSelection], None]
 def prepare(
     request: RecallRequest, cluster: RecallCluster, ledger: RecallLedger, fill: Fill | None = None
 ) -> RecallPlan:
-    """Makes the plan, and sends nothing; letters that are too many for memory are written to the file `table` of the
-    request, whose `known` is read from the ledger. `fill`: offers the letters to the selection; None: they are read
-    from the cluster. Raises UsageError for an impossible limit, patch or target, RefusedError for target lanes without
-    deduplication or subscription, a ledger of another cluster or a broken order of keys, KodoctlError for failed reads.
+    """Makes the plan, and sends nothing. Letters that are too many for memory go to the request's file `table`;
+    statuses come from `ledger`, not from `known`. `fill`: passes the letters to the selection; None: they are read from
+    the cluster. Raises UsageError for an impossible limit, patch, target or file; RefusedError for other partitions
+    than in the file, targets without deduplication or subscription, a ledger of another cluster or a broken order of
+    keys; KodoctlError for failed reads.
     """
     family = request.family
     if request.limit < 1 or (request.table is None and request.limit > MAX_LETTERS):
@@ -65,17 +66,16 @@ def prepare(
     identity = cluster.identity(tenant)
     check_cluster(ledger, tenant, identity)
     request = replace(request, known=latest_status(ledger.entries(family.ledger_key)))
-    selection = LetterSelection(request)
+    selection, keys = LetterSelection(request), KeyOrder()
     if fill is not None:
         fill(request, selection)
-    keys = KeyOrder()
-    if fill is None:
-        for letter in held_letters(family, cluster, selection.count_entry):
-            selection.offer(letter)
-            if family.ordered:
-                keys.add(letter)
+    for letter in held_letters(family, cluster, selection.count_entry) if fill is None else ():
+        selection.offer(letter)
+        if family.ordered:
+            keys.add(letter)
     lanes, letters, settle, summary = selection.finish(request.table)
     keys.check(request.action, leaving(letters, settle))
+    check_partitions(cluster, {lane.topic: lane.partitions for lane in lanes})
     check_targets([cluster.facts(lane.part) for lane in lanes], family.reader_of)
     return RecallPlan(
         action=request.action,
@@ -109,11 +109,14 @@ def prepare(
 def held_letters(
     family: RecallSource, cluster: RecallCluster, pass_over: Callable[[Position], None] | None = None
 ) -> Generator[DeadLetter]:
-    """Yields the messages of a source that its `holder` (the subscription that retains them) has not acknowledged,
-    oldest first in each partition; of a batch that is acknowledged in part, all messages. Adds stored entries without
-    a message to the cluster's `unread`. Does not yield messages that are for another subscription; `pass_over` is
-    called with their positions. Raises ClusterError, also without a `holder`; UsageError if there is no such topic.
+    """Yields the messages of a source that its `holder` (the subscription that retains them) has not acknowledged, one
+    partition after the other, oldest first in each, up to the message that was the last when its reading began; of a
+    batch that is acknowledged in part, all messages. Adds unacknowledged entries without a message to the cluster's
+    `unread`. Does not yield messages that are not for the subscription (`RecallSource.is_for`); `pass_over` is called
+    with their positions. Raises RefusedError, before anything is read, if the topic has other partitions than the file;
+    ClusterError, also without a `holder`; UsageError if there is no such topic or partition.
     """
+    check_partitions(cluster, {family.source_topic: family.source_partitions})
     for number in partition_numbers(family.source_partitions):
         part = partition_name(family.source_topic, number)
         facts = cluster.facts(part)
@@ -131,6 +134,8 @@ def held_letters(
 
 
 def no_holder(part: str, holder: str) -> ClusterError:
-    """Returns the error for a partition without the subscription that retains its messages."""
+    """Returns the error (K566) for the partition `part`, full name, that lacks the subscription `holder`, which would
+    retain its messages.
+    """
     detail = f"{part} has no subscription {holder}, so nothing keeps its messages: `kodoctl apply FILE` creates it"
     return ClusterError(error("K566", "no holder of dead letters", detail))

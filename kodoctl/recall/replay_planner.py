@@ -14,7 +14,7 @@ from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.pulsar.admin.applied_policy import PolicyUnreadableError, backlog_limits, time_to_live
 from kodoctl.pulsar.admin.store_times import closing_times, noted_time
 from kodoctl.pulsar.admin.topic_stats import read_stats
-from kodoctl.recall.cluster import letter_of
+from kodoctl.recall.cluster import check_partitions, letter_of
 from kodoctl.recall.plan.replay_counts import PartitionCounts, PublishTimes, ReplayCounts, duration_of
 from kodoctl.recall.plan.replay_plan import sealed
 from kodoctl.recall.plan.store_times import (
@@ -46,7 +46,8 @@ class ReplayRequest:
 
     Args:
         span: times of the messages.
-        message: position of the first message: only its partition of its lane is replayed; None: by time alone.
+        message: position of the first message: only its partition of its lane is replayed, from its entry on, and
+            before the end of `span`; None: by time alone.
         rate: messages a second that workers handle; None: as measured.
         done: queries the workers' store; None: no store can be queried.
         now: ms since the epoch.
@@ -78,11 +79,17 @@ class _Notes:
 
 
 def prepare_replay(request: ReplayRequest, admin: Admin, cluster: RecallCluster) -> ReplayPlanDocument:
-    """Makes the plan, and changes nothing on the cluster; `unread` of `cluster` then has the entries of the ready lanes
-    without a message. Raises UsageError if no lane has the message of the request (K594) or there is no such topic
-    (K560), and ClusterError, also if a partition lacks the subscription.
+    """Makes the plan, and changes nothing on the cluster. A plan may have no partitions, because no message was chosen,
+    and `refusals`: reasons for which it must not be carried out. `unread` of `cluster` is cleared, and then has the
+    entries of the ready lanes without a message.
+
+    Raises UsageError if no ready lane has the message of the request (K594) or there is no such topic (K560);
+    RefusedError if a lane, or the topic of a waiting lane or of the dead letters, has other partitions than the file;
+    ClusterError, also if a partition of a lane lacks the subscription, or one of the dead letters its holder; and the
+    errors of `done`.
     """
     source, notes = request.source, _Notes()
+    check_partitions(cluster, {lane.topic: lane.partitions for lane in source.lanes})
     if request.message is not None and not _has(source, request.message, cluster):
         detail = f"no ready lane of {source.ground} / {source.subscription} stores {request.message}"
         raise UsageError(

@@ -34,7 +34,8 @@ class Annotation:
 
 
 def github_line(annotation: Annotation) -> str:
-    """Returns one line, a workflow command that becomes an annotation (GitHub, and forges that read the same).
+    """Returns one line, a workflow command that becomes an annotation (GitHub, and forges that read the same). An
+    unknown line or column counts as 1.
 
     Nothing in a name can end the command or begin another: %, line breaks, and in properties : and , are escaped.
     """
@@ -48,7 +49,8 @@ def github_line(annotation: Annotation) -> str:
 
 def code_quality(annotations: Iterable[Annotation], path: str) -> str:
     """Returns the JSON text of a Code Quality report, which GitLab shows in a merge request, with the findings in the
-    given order. `path`: place of findings about no file, because GitLab ignores all findings after one without a place.
+    given order. An unknown line counts as 1; a text of more than 2,000 characters is cut. `path`: place of findings
+    about no file, because GitLab ignores all findings after one without a place.
 
     A fingerprint leaves the line out, so that a finding stays the same one when lines are added above it.
     """

@@ -49,7 +49,8 @@ _ORIGIN_KINDS: Final = {"namespace default": "namespace", "broker default": "bro
 @dataclass(frozen=True, slots=True)
 class CatalogueDrawings:
     """Drawings of Graphviz. `flows`: file of a topology -> SVG document of its flow; `lanes`: (file, ground topic) ->
-    its lanes; `between`: SVG document of the flow between topologies, "" for none. All are empty without Graphviz.
+    drawing of its lanes; `between`: SVG document of the flow between topologies. A document that was not made, for
+    example without Graphviz, is "" or absent.
     """
 
     flows: Mapping[str, str] = field(default_factory=dict)
@@ -76,19 +77,24 @@ class CatalogueLinks:
                 self._topics |= {(entry["file"], topic["name"]): page for topic in topics}
 
     def page(self, file: str) -> str:
-        """Address of a topology's page from another one; "" for a file without page."""
+        """Address of a topology's page, from the page of any topology; "" for a file without a page."""
         return self._pages.get(file, "")
 
     def topic(self, file: str, ground: str) -> str:
-        """Address of the page with the section about a ground topic, from another topology's page."""
+        """Address of the page that has the section about a ground topic, without the section's name (`anchor`), from
+        the page of any topology; "" for a file without a page.
+        """
         return self._topics.get((file, ground), self.page(file))
 
     def from_index(self, file: str) -> str:
-        """Address of a topology's page from the index. Raises KeyError for a file without page."""
+        """Address of a topology's page, from the index. Raises KeyError for a file without a page."""
         return f"{FOLDER}/{self._pages[file]}"
 
     def node(self, node: FlowNode) -> str:
-        """Address of the section about a node of the flow, from a topology's page; "" if there is none."""
+        """Address of the section about a node of the flow, from the page of any topology: of a table the section of all
+        sources, of a role the section of all roles; "" for a topic that no file declares. A file that declares the node
+        must have a page.
+        """
         match node.kind:
             case FlowKind.ELSEWHERE:
                 return ""

@@ -22,9 +22,10 @@ _MASKED: Final = re.compile(
 
 
 def change_text(path: str, before: Any, after: Any) -> str:
-    """Text with both values of the key at `path`. `before` None: the key is new, `after` None: the key was removed; the
-    text then has the other value alone; members of lists that come and go stand on lines of their own. Values in
-    `config` and `settings` of a function or connector whose names say that they are secret are not shown.
+    """Text about the key at `path`, whose value differs: both values; of maps only the keys that differ; of lists of
+    maps only the members that come (+) or go (-), on lines of their own. `before` None: the key is new; `after` None:
+    the key was removed; the text then has the other value alone. Values in `config` and `settings` of a function or
+    connector whose names say that they are secret are not shown.
     """
     before, after = (_without_secrets(path, side) for side in (before, after))
     if before is None or after is None:
@@ -42,7 +43,7 @@ def _without_secrets(path: str, value: Any) -> Any:
 
 
 def topic_facts(topic: Json) -> Iterator[tuple[str, str]]:
-    """Yields (name, value) of the facts about a ground topic, as texts."""
+    """Yields (name, value) of facts about a ground topic, as texts. `topic`: as `catalogue_document` makes it."""
     yield from responsibility_facts(topic)
     yield "levels", ", ".join(topic["levels"])
     for level, names in topic["exclusive_levels"].items():
@@ -59,8 +60,8 @@ def topic_facts(topic: Json) -> Iterator[tuple[str, str]]:
 
 
 def setting_value_text(setting: Json) -> str:
-    """Value of a setting of a subscription as text. Waits have the sum of their delays; for the value None the text
-    says that the setting has no effect.
+    """Value of a setting of a subscription as text. The text about waits has their delays, the number of attempts, and
+    the longest wait in all. For the value None, which only waits have, it says that there are no lanes for them.
     """
     value = setting["value"]
     if value is None:
@@ -74,8 +75,8 @@ def setting_value_text(setting: Json) -> str:
 
 
 def object_facts(one: Json) -> Iterator[tuple[str, str]]:
-    """Yields (name, value) of the settings that a function, a connector or an object of the whole cluster has, without
-    values of `config` and `settings` whose names say that they are secret.
+    """Yields (name, value) of facts about a function, a connector or an object of the whole cluster, as texts, without
+    empty ones. Values in `config` and `settings` whose names say that they are secret are not shown.
     """
     for name, value in one.items():
         if name not in ("kind", "name", "where") and value not in (None, "", [], {}):
@@ -103,17 +104,17 @@ def limit_text(limit: Json) -> str:
 
 
 def route_text(route: Json) -> str:
-    """A route as a sentence: its condition, its level, and when it is evaluated."""
+    """A route as a sentence: its condition, its level, when it is evaluated, and its share if that is not 100%."""
     share = "" if route["share"] == "100%" else f", {route['share']} of them"
     at = "as they are sent" if route["at"] == ["dispatch"] else f"at {', '.join(route['at'])}"
     return f"{route['when']} → {route['to']}, {at}{share}"
 
 
 def lane_figures(lane: Json, status: Json | None, now: int) -> tuple[str, str, str]:
-    """(backlog in entries, age of the oldest message, consumers) of a lane, as texts: "unknown" for each if the lane
-    was not read (`status` is None), "missing" and two empty texts if it does not exist, three empty texts for the audit
-    lane. For dead letters the consumers are "held for recalls". `status`: the lane in the JSON of `kodoctl status`;
-    `now`: ms since the epoch.
+    """(backlog in entries, age of the oldest unacknowledged message, consumers) of a lane, as texts: "unknown" for each
+    if the lane was not read (`status` is None), "missing" and two empty texts if it does not exist, three empty texts
+    for the audit lane. The age is "-" without a backlog, and "unknown" if it is unknown. For dead letters the consumers
+    are "held for recalls". `status`: the lane in the JSON of `kodoctl status`; `now`: ms since the epoch.
     """
     if lane["state"] == AUDIT:
         return "", "", ""
@@ -127,8 +128,9 @@ def lane_figures(lane: Json, status: Json | None, now: int) -> tuple[str, str, s
 
 
 def backlog_text(found: Json, now: int) -> str:
-    """Text about the backlog of a topology: entries that wait, entries of dead letters, numbers of missing lanes and of
-    topics that were not read. `now`: ms since the epoch.
+    """Text about the backlog of a topology: entries that wait, in ready lanes too, and age of the oldest; entries of
+    dead letters; numbers of missing lanes and of topics that were not read. Zeros after the first are left out. `now`:
+    ms since the epoch.
     """
     lanes = [lane for lane in found["lanes"] if lane["there"]]
     waiting = sum(lane["entries"] for lane in lanes if lane["state"] != "dead")
@@ -143,8 +145,8 @@ def backlog_text(found: Json, now: int) -> str:
 
 
 def applied_text(found: Json, now: int, *, whole: bool) -> str:
-    """Text about the last apply in the namespace of a topology: verb, state and age; `never` if there was none, the
-    reason if that is unknown. `now`: ms since the epoch; `whole`: with its id and the user.
+    """Text about the last apply in the namespace of a topology: verb, state and age; `never` if there was none;
+    `unknown: ` and the reason if that is unknown. `now`: ms since the epoch; `whole`: with its id and the user.
     """
     if found["unknown"]:
         return f"unknown: {found['unknown']}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kodoctl.render.plan_folding import alike
+from kodoctl.render.plan_folding import alike, share_warnings
 from kodoctl.render.plan_text import finding_lines, group_changes, group_lines, topic_lines
 from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import many
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 def drift_lines(document: DriftDocument, target: str, *, verbose: bool = False) -> Iterator[Line]:
     """Lines of the drift: how the cluster was reached (`target`), then each group of changes or findings that is not
-    empty, then the verdict. `verbose`: every topic with the same changes is named, else only the first 3 of more than
-    8.
+    empty, the unmanaged objects if they count as drift, then the verdict. `verbose`: every topic with the same changes
+    is named, else only the first 3 of more than 8.
     """
     yield Line(target, "bold")
     yield Line()
@@ -53,6 +53,7 @@ def _changes(
     if not changes:
         return
     yield Line(title, style)
+    changes, shared = share_warnings(changes)
     for groups in alike(group_changes(changes)):
         notes = partial(_notes, groups, returning, by_hand=by_hand)
         yield from group_lines(groups[0], len(groups), notes)
@@ -60,6 +61,10 @@ def _changes(
     if any(change["action"] == "update" for change in changes):
         yield Line("  (what is there now → what the next apply writes)", "dim")
     yield Line()
+    for finding in shared:
+        yield from finding_lines(finding)
+    if shared:
+        yield Line()
 
 
 def _notes(

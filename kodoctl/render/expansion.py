@@ -46,9 +46,10 @@ def as_json(document: Json, width: int = WIDTH) -> str:
 
 
 def tree(document: Json, width: int = WIDTH) -> str:
-    """Text of the topologies as trees, then the totals: first tenants, namespace and roles, then sources and functions,
-    then each topic family with its topics, and below them partitions, policies, subscriptions and roles. `document`:
-    JSON of `kodoctl expand`; `width`: columns at which facts are folded.
+    """Text of the topologies as trees, then the totals. A tree has first a head, then tenants and other objects of the
+    whole cluster, namespace and roles, then sources, packages, functions and connectors, then each topic family with
+    its topics, and below them partitions, policies, schema, subscriptions and roles. `document`: JSON of `kodoctl
+    expand`; `width`: columns at which facts are folded where a fold is possible; names of topics are not folded.
     """
     lines: list[str] = []
     for topology in document["topologies"]:
@@ -57,7 +58,7 @@ def tree(document: Json, width: int = WIDTH) -> str:
 
 
 def totals(document: Json) -> str:
-    """Text with the number of objects of each kind, on one line."""
+    """Text with the number of objects of each kind that occurs, and of the topics' partitions, on one line."""
     entries = list(document["resources"].values())
     parts = []
     for kind in _KINDS:
@@ -69,13 +70,13 @@ def totals(document: Json) -> str:
 
 
 def label_words(labels: Mapping[str, str]) -> list[str]:
-    """Labels as texts `key=value`, in the order of the file."""
+    """Labels as texts `key=value`, in their order."""
     return [f"{name}={value}" for name, value in labels.items()]
 
 
 def responsibility_facts(entry: Json) -> Iterator[tuple[str, str]]:
-    """Yields at most two pairs for a topology or a ground topic: `owners` with all owners as one text, and `labels`
-    with all labels as one text.
+    """Yields at most two pairs for a topology or a ground topic: (`owners`, all owners in one text) and (`labels`, all
+    labels in one text), each only if there are some.
     """
     if entry["owners"]:
         yield "owners", ", ".join(entry["owners"])
@@ -250,8 +251,8 @@ def _role_facts(grants: Iterable[tuple[str, tuple[str, ...]]]) -> list[Fact]:
 
 
 def policy_facts(entry: Json) -> list[Fact]:
-    """(name, value, origin) of the policies of a resource. If the entry has `explain`, the members of a map are rows of
-    their own, as `policy.member`; else each policy is one row, and its origin is "".
+    """(name, value, origin) of the policies of a resource. If the entry has `explain`, the members of a policy with
+    members are rows of their own, as `policy.member`; else each policy is one row, and its origin is "".
     """
     explain = entry.get("explain")
     if explain is None:
@@ -289,8 +290,9 @@ def _facts(facts: list[Fact], width: int) -> list[str]:
 
 
 def table(document: Json, width: int = WIDTH) -> str:
-    """Text of an expansion as a table, then the totals. The table has a row for each topic; if the document has
-    explanations, a row for each value instead, with its origin. `width` has no effect.
+    """Text of an expansion as a table, then the totals. The table has a row for each topic; if topics of the document
+    have explanations, it has instead a row for each value of a topic or namespace, with its origin. `width` has no
+    effect.
     """
     topics = [entry for entry in document["resources"].values() if entry["kind"] == "topic"]
     several = len({entry["namespace"] for entry in topics}) > 1

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class CodeHelp:
     """Help about a code. `title`: its summary; `group`: the heading of the code in the reference; `also`: other
-    summaries of its findings; `todo`: advice; `checks`: a sentence about each lint rule with this code; `severity`: of
-    these rules, None for a code of no lint rule.
+    summaries of its findings; `todo`: advice; `checks`: a text about each lint rule with this code, one for rules with
+    the same text; `severity`: of these rules, None for a code of no lint rule.
     """
 
     code: str
@@ -43,7 +43,9 @@ def code_help(number: str, rules: Sequence[Rule]) -> CodeHelp:
 
 
 def code_lines(help_: CodeHelp) -> Iterator[Line]:
-    """Lines of the help about a code: its title, its meaning, and what to do."""
+    """Lines of the help about a code: its title, its kind and group, other summaries, texts about the checks of lint,
+    advice, and how to allow a finding of lint.
+    """
     yield Line(f"{help_.code}: {help_.title}", "bold")
     yield Line()
     kind = f"{help_.severity} of lint" if help_.severity else "message of a command"
@@ -59,7 +61,9 @@ def code_lines(help_: CodeHelp) -> Iterator[Line]:
 
 
 def key_lines(help_: KeyHelp) -> Iterator[Line]:
-    """Lines of the help about a key: its meaning, value, default, where it is inherited from, and the keys below it."""
+    """Lines of the help about a key: its meaning, value, default, where it is inherited from, examples, and the keys
+    below it, as far as there are any.
+    """
     yield Line(help_.path, "bold")
     yield Line()
     if help_.meaning:

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 
 def excerpt_lines(report: LintReport, source: Callable[[str], Sequence[str]], width: int) -> Iterator[Line]:
-    """Lines for a screen of `width` columns: each finding with its line of the file and a caret below its place, then
-    the summary. `source`: returns the lines of a file, given its name.
+    """Lines for a screen of `width` columns: each finding, then the summary. If `source` returns the line of a finding,
+    that line is shown, cut to the width, with carets below the word at the finding's column; users and passwords in
+    addresses are masked. All other lines are as long as their texts. `source`: returns the lines of a file, given its
+    name.
     """
     for finding in report.findings:
         allowed = finding.allowed_because is not None

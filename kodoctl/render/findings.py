@@ -18,7 +18,9 @@ FORMAT_VERSION = 1
 
 
 def as_json(finding: Diagnostic) -> dict[str, Any]:
-    """One finding as a JSON object; file, line and column are None for a finding about no file."""
+    """One finding as a JSON object; file, line and column are None for a finding about no file, line and column are 0
+    for one about a whole file.
+    """
     where = finding.where
     return {
         "code": finding.code,
@@ -33,8 +35,9 @@ def as_json(finding: Diagnostic) -> dict[str, Any]:
 
 
 def text(report: LintReport) -> str:
-    """One line for each finding, `file:line:column code severity text`, then the summary. A finding about no file has
-    `-` as its place, and one that a comment allows `allowed (REASON)` as its severity.
+    """One line for each finding, `file:line:column code severity text`, then the summary. The place is only `file` for
+    a finding about a whole file, `-` for one about no file. A finding that a comment allows has `allowed (REASON)` as
+    its severity. A line of more than 4,000 characters is cut.
     """
     lines = []
     for f in report.findings:
@@ -46,7 +49,9 @@ def text(report: LintReport) -> str:
 
 
 def summary(report: LintReport) -> str:
-    """Numbers of files, ground topics, team rules (if there are any) and findings, in one sentence."""
+    """Numbers of files, ground topics, team rules and their checks (if there are rules), and findings by severity, in
+    one sentence. Findings that a comment allows are counted apart.
+    """
     open_findings = [f for f in report.findings if f.allowed_because is None]
     counts = {severity: sum(f.severity is severity for f in open_findings) for severity in Severity}
     parts = [many(n, severity.value) for severity, n in counts.items() if n]
@@ -59,7 +64,7 @@ def summary(report: LintReport) -> str:
 
 
 def as_json_text(report: LintReport) -> str:
-    """All findings as the text of one JSON document."""
+    """All findings, and the counts of files, ground topics and team rules, as the text of one JSON document."""
     document = {
         "format_version": FORMAT_VERSION,
         "files": report.files,
@@ -83,7 +88,7 @@ def as_json_text(report: LintReport) -> str:
 
 def github(report: LintReport) -> str:
     """Text with a workflow command of GitHub for each finding that no comment allows, which becomes an annotation of
-    its line in a pull request; then the summary.
+    its line in a pull request, or without a place if it is about no file; then the summary.
     """
     from kodoctl.render.annotations import github_line
 
@@ -114,7 +119,7 @@ def _annotations(report: LintReport) -> list[Annotation]:
 
 
 def sarif(report: LintReport) -> str:
-    """All findings as text in SARIF 2.1.0, for code scanning."""
+    """All findings as text in SARIF 2.1.0, for code scanning; a finding that a comment allows is suppressed there."""
     from kodoctl.errors.codes import CODES
 
     used = {f.code for f in report.findings}

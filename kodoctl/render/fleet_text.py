@@ -42,9 +42,10 @@ _SAME = (
 
 
 def fleet_lines(document: FleetDocument, targets: Mapping[str, str], *, verbose: bool = False) -> Iterator[Line]:
-    """Lines of the plan of several clusters: plans, those with the same text once; clusters without a plan; objects
-    that differ; the result of each cluster. `targets`: context -> text that says how its cluster was reached;
-    `verbose`: every topic with the same changes is named, else only the first 3 of more than 8.
+    """Lines of the plan of several clusters: plans, each text once for all clusters that have it; clusters without a
+    plan, and why; the first 20 objects that differ; the result of each cluster. `targets`: context -> text that says
+    how its cluster was reached, for each context with a plan; `verbose`: every topic with the same changes is named,
+    else only the first 3 of more than 8.
     """
     yield Line(_head(document), "bold")
     yield Line()
@@ -142,7 +143,7 @@ def _verdict(document: FleetDocument) -> Iterator[Line]:
 
 
 def summary(member: FleetMember) -> str:
-    """Text of one cluster's plan on one line: refused or not, and its counts; `not planned` without a plan."""
+    """Text of one cluster's plan on one line: its counts, after `refused.` if it is; `not planned` without a plan."""
     if member["plan"] is None:
         return "not planned"
     return f"{'refused. ' if member['plan']['refused'] else ''}{words.summary_line(member['plan'])}"
@@ -156,9 +157,9 @@ def _without(document: FleetDocument) -> str:
 
 def fleet_markdown(document: FleetDocument, targets: Mapping[str, str]) -> str:
     """Markdown of the plans of several clusters, for one comment of at most LIMIT bytes: the result of each cluster,
-    the differences, then the plan of each group of clusters, cut to an equal share of the room that is left. What does
-    not fit is counted, and contexts whose plan does not fit are named. `targets`: context -> text that says how its
-    cluster was reached.
+    clusters without a plan and why, the first objects that differ, then the plan of each group of clusters with the
+    same text, cut to an equal share of the room that is left. Left-out parts are counted, and a warning names the
+    first clusters whose plan does not fit. `targets`: context -> text that says how its cluster was reached.
     """
     groups = _groups(document)
     rows = [f"- {code(member['context'])} {markdown(summary(member))}" for member in document["clusters"]]
@@ -227,8 +228,8 @@ def _unplanned(member: FleetMember) -> str:
 
 
 def fleet_html(document: FleetDocument, targets: Mapping[str, str]) -> str:
-    """An HTML page: each cluster's result, the differences, then the whole plan of each group. `targets`: context ->
-    text that says how its cluster was reached.
+    """An HTML page: each cluster's result, all objects that differ, clusters without a plan and why, and the whole plan
+    of each group of clusters with the same text. `targets`: context -> text that says how its cluster was reached.
     """
     groups = _groups(document)
     counts: Counter[str] = Counter()
@@ -266,8 +267,9 @@ def _page_group(plans: Mapping[str, PlanDocument], targets: Mapping[str, str], a
 
 
 def fleet_github(document: FleetDocument, targets: Mapping[str, str]) -> str:
-    """The annotations of each group of clusters, followed by the summary of each cluster. `targets`: context -> text
-    that says how its cluster was reached.
+    """Annotations and lines for the log (`plan_github`) of each group of clusters with the same text, followed by the
+    summary of each cluster. A cluster without a plan has only its summary. `targets`: context -> text that says how its
+    cluster was reached.
     """
     groups = [plan_github(_common(plans), _target_names(plans, targets)) for plans in _groups(document)]
     rows = [f"{one_line(member['context'])}: {summary(member)}" for member in document["clusters"]]
@@ -275,8 +277,8 @@ def fleet_github(document: FleetDocument, targets: Mapping[str, str]) -> str:
 
 
 def fleet_gitlab(document: FleetDocument, _: Mapping[str, str]) -> str:
-    """JSON text of a Code Quality report of the plans of each group of clusters, and of the problems of clusters
-    without a plan.
+    """JSON text of a Code Quality report of the plan of each group of clusters with the same text, and of the problems
+    of clusters without a plan.
     """
     plans = [_common(plans) for plans in _groups(document)]
     problems = [problem for member in _unreached_clusters(document) for problem in member["problems"]]

@@ -32,8 +32,8 @@ _DEFAULTS: Final = (
 
 
 def flow_dot(graph: nx.DiGraph[FlowNode], link: Callable[[FlowNode], str], caption: Callable[[FlowNode], str]) -> str:
-    """Text of a DOT digraph. `link`: returns the address that a node leads to, "" for none; `caption`: the small text
-    below its name. Both texts in a box are cut to 40 characters.
+    """Text of a DOT digraph. `link`: returns the address that a node leads to, "" for none; `caption`: returns the
+    small text below its name. Name and caption are cut to 40 characters.
     """
     ids = {node: f"n{number}" for number, node in enumerate(graph)}
     lines = ["digraph flow {", *_DEFAULTS]
@@ -49,8 +49,9 @@ def flow_dot(graph: nx.DiGraph[FlowNode], link: Callable[[FlowNode], str], capti
 
 
 def map_dot(pairs: Sequence[tuple[str, str]], names: Callable[[str], str], link: Callable[[str], str]) -> str:
-    """Text of a DOT digraph of topologies. `pairs`: (file that sends, file that gets the messages) for each arrow;
-    `names`: returns the name of the topology in a file; `link`: returns the address of its page.
+    """Text of a DOT digraph of topologies, with an arrow for each pair. `pairs`: (file that sends, file that gets the
+    messages); `names`: returns the name of the topology in a file, which is cut to 40 characters; `link`: returns the
+    address of its page.
     """
     ids = {file: f"n{number}" for number, file in enumerate(dict.fromkeys(file for pair in pairs for file in pair))}
     fill, line = COLOURS[FlowKind.TOPIC]

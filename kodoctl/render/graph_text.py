@@ -51,8 +51,8 @@ _LABEL_WIDTH: Final = 32  # letters on a line beside an arrow
 
 
 def arrows(graph: Graph[GraphNode]) -> list[tuple[GraphNode, GraphNode, list[GraphEdge]]]:
-    """(source, target, moves) of each arrow: one arrow for all moves between two lanes, and another for recalls. Moves
-    with the same label are listed once.
+    """(source, target, moves) of each arrow: one arrow for all moves from one lane to another, except recalls, which
+    have an arrow of their own. Moves of an arrow with the same label are listed once.
     """
     together: dict[tuple[GraphNode, GraphNode, bool], list[GraphEdge]] = {}
     edges: Iterable[tuple[GraphNode, GraphNode, GraphEdge]] = graph.edges(data="move")
@@ -75,8 +75,8 @@ def groups(lanes: Iterable[GraphNode]) -> list[tuple[str, dict[str, list[GraphNo
 
 
 def mermaid(graph: Graph[GraphNode]) -> str:
-    """Text of a Mermaid flowchart: a frame for each ground topic, with one for each level in it; a box for each lane.
-    An arrow is for all moves from one box to another; recalls have an arrow of their own.
+    """Text of a Mermaid flowchart: a frame for each ground topic, with one for each level in it; a box for each lane,
+    coloured by state. An arrow is for all moves from one box to another; recalls have an arrow of their own.
     """
     ids = {lane: f"n{number}" for number, lane in enumerate(graph)}
     lines = ["flowchart LR"]
@@ -115,7 +115,8 @@ def _name(lane: GraphNode) -> str:
 
 def dot(graph: Graph[GraphNode]) -> str:
     """Text of a DOT digraph: a frame for each ground topic, with one for each level in it; boxes coloured by state. An
-    arrow is for all moves from one box to another, and has the colour of the first; recalls have an arrow of their own.
+    arrow is for all moves from one box to another, and has the colour of the first. Recalls have an arrow of their own,
+    whose edge is written from the target to the source, with `dir=back`.
     """
     ids = {lane: f"n{number}" for number, lane in enumerate(graph)}
     lines = ["digraph topology {", *_DOT_DEFAULTS]
@@ -145,7 +146,7 @@ def _dot_node(lane: GraphNode) -> str:
 
 
 def escape_dot(text: str) -> str:
-    """Text for a quoted DOT string, shown as it is: it does not end the string and contains no escape, entity or
-    control character.
+    """Text for a quoted DOT string, which it cannot end. Graphviz shows the text as it is, but characters that are not
+    printable as escapes (`printable`).
     """
     return printable(text).replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')

@@ -24,7 +24,8 @@ _STYLES = {"complete": "green", "incomplete": "yellow", "cut off": "bold red"}
 
 def history_lines(document: HistoryDocument) -> Iterator[Line]:
     """Two lines for each apply, replay, recall and live order, oldest first: id or kind, time and result; then the
-    user. At last a line for each text in `unknown`.
+    user, with a reason or commit if there is one. One line instead if there are none. At last a line for each text in
+    `unknown`. Each list of the document must be in order of time.
     """
     records = merge(
         ((one["began"], apply_head(one)) for one in document["applies"]),
@@ -39,7 +40,7 @@ def history_lines(document: HistoryDocument) -> Iterator[Line]:
 
 
 def apply_head(one: ApplyRow) -> Iterator[Line]:
-    """Two lines: id, time, result and number of changes of an apply; then user and commit."""
+    """Two lines about an apply: id, time, verb, state and number of changes that were done; then user and commit."""
     began = time_text(one["began"])
     counted = f"{len(one['done'])} of {many(one['changes'], 'change')} done"
     yield Line(f"{one['id']}  {began}  {one['verb']}: {one['state']}, {counted}", _STYLES[one["state"]])
@@ -74,7 +75,9 @@ def _by(who: str, why: str = "") -> Line:
 
 
 def apply_lines(one: ApplyRow) -> Iterator[Line]:
-    """Lines of one apply with its changes, and with changes that failed or whose result is unknown."""
+    """Lines of one apply: the lines of `apply_head`, an empty one, the changes that were done, and, with the reason,
+    changes that failed or whose result is unknown.
+    """
     yield from apply_head(one)
     yield Line()
     for change in one["done"]:

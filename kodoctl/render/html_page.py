@@ -18,9 +18,9 @@ PACKAGE: Final = "kodoctl.render"
 
 
 def page(template: str, *more: str, package: str = PACKAGE, **values: Any) -> str:
-    """The text of a page: a template with `values`, which are all escaped. `more`: files of styles (`.css`) and scripts
-    (`.js`) besides the common ones. `package`: has template and styles in its folder `templates`, and may use those of
-    this package.
+    """The text of a page: a template with `values`, which are escaped unless the template says `safe`. All names that
+    it uses must be given. `more`: files of styles (`.css`) and scripts (`.js`) besides the common ones. `package`: has
+    template and styles in its folder `templates`, and may use those of this package.
     """
     loaded = page_templates(package)
     texts = {name: loaded.loader.get_source(loaded, name)[0] for name in ("page.js", "page.css", *more)}  # type: ignore[union-attr]
@@ -35,7 +35,9 @@ def _hash(text: str) -> str:
 
 @cache
 def page_templates(package: str) -> Environment:
-    """Templates in the folder `templates` of a package, and those of this package; they escape every value."""
+    """Templates in the folder `templates` of a package, and in that of this package, which come second for the same
+    name. They escape every value that they do not mark as `safe`. All calls for a package return the same object.
+    """
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     loader = ChoiceLoader([PackageLoader(name, "templates") for name in dict.fromkeys((package, PACKAGE))])

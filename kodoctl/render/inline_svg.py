@@ -26,10 +26,10 @@ _GROUND: Final = ("white", "transparent")  # fill and stroke of the ground that 
 
 
 def inline_svg(document: str, label: str, texts: Mapping[str, str] = NO_TEXTS) -> str:
-    """One SVG document of Graphviz as an element of a page. `label`: text of the drawing for those who do not see it;
-    `texts`: text in the document -> the text to show in its place.
+    """One SVG document of Graphviz as an element of a page: shapes, texts and links, and nothing else of it. `label`:
+    text of the drawing for those who do not see it; `texts`: text in the document -> the text to show in its place.
 
-    A link is kept if it leads to a page of the catalogue or to a section of one.
+    A link is kept if it has the form of a link to a page of the catalogue or to a section of one.
     """
     root = ET.fromstring(document.partition("</svg>")[0] + "</svg>")  # noqa: S314  # the user's own Graphviz
     width, height, box = (root.get(name, "") for name in ("width", "height", "viewBox"))

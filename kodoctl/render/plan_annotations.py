@@ -20,9 +20,9 @@ _LONGEST: Final = 2_000
 
 
 def plan_github(document: PlanDocument, target: str) -> str:
-    """One annotation for each danger or finding, the severest first, because forges show the first ten of a kind; a
-    warning that many changes share is one annotation. Then lines for the log: the cluster and the summary. `target`:
-    text that says how the cluster was reached.
+    """One annotation for each danger or finding, the severest first, because forges show the first ten of a kind; some
+    that are alike are one annotation (`gather_warnings`). Then lines for the log: the cluster, the part of the plan if
+    it is not whole, and the summary. `target`: text that says how the cluster was reached.
     """
     verdict = "refused: settle the errors, or allow what is meant. " if document["refused"] else ""
     return "\n".join(
@@ -36,8 +36,8 @@ def plan_github(document: PlanDocument, target: str) -> str:
 
 
 def plan_gitlab(document: PlanDocument, _: str) -> str:
-    """JSON text of a Code Quality report, with one finding for each danger or finding, the severest first; a warning
-    that several changes share is one.
+    """JSON text of a Code Quality report, with one finding for each danger or finding, the severest first; some that
+    are alike are one (`gather_warnings`).
     """
     return code_quality(plan_annotations(document), report_path(document))
 
@@ -48,15 +48,15 @@ def report_path(document: PlanDocument) -> str:
 
 
 def plan_annotations(document: PlanDocument) -> list[Annotation]:
-    """Annotations of a plan's dangers and findings, the severest first; a warning that several changes share is one
-    annotation (`gather_warnings`).
+    """Annotations of a plan's dangers and findings, the severest first; some that are alike are one annotation
+    (`gather_warnings`).
     """
     return sorted(_annotations(gather_warnings(document)), key=lambda one: SEVERITIES.index(one.severity))
 
 
 def finding_annotation(finding: FindingRow, detail: str | None = None) -> Annotation:
-    """Annotation of one danger or finding, with control characters in its texts escaped. `detail`: replaces the
-    finding's own; None: does not.
+    """Annotation of one danger or finding, with control characters in its texts escaped, except line breaks of the
+    detail; each line is cut to 2,000 characters. `detail`: replaces the finding's own; None or "": does not.
     """
     where = finding["where"]
     lines = "\n".join(one_line(line, _LONGEST) for line in (detail or finding["detail"]).split("\n"))

@@ -34,21 +34,29 @@ def loses(change: ChangeRow) -> bool:
 
 
 def gather_warnings(document: PlanDocument) -> PlanDocument:
-    """Returns the plan for a view: a warning that several changes have in the same words is moved from these changes to
-    the findings, with a list of their addresses; 5 (FOLDED_FROM) or more findings that differ only in the names of
-    topics are one, with the addresses of the others. The findings with the highest severity come first. Warnings about
-    lost messages stay at their changes.
+    """Returns the plan for a view: warnings that several changes share (`share_warnings`) are findings; 5 (FOLDED_FROM)
+    or more findings of the plan that differ only in the names of topics are one, with the first 20 names of the others
+    and their number. The findings with the highest severity come first.
+    """
+    changes, shared = share_warnings(document["changes"])
+    findings = [*_one_per_cause(document["findings"]), *shared]
+    return {**document, "changes": changes, "findings": sorted(findings, key=_severity)}
+
+
+def share_warnings(changes: list[ChangeRow]) -> tuple[list[ChangeRow], list[FindingRow]]:
+    """Returns (changes, findings): a warning that several changes have in the same words, apart from the names of their
+    topics, is moved from these changes to the findings, with the first 20 of their addresses and the number of the
+    others. Warnings about lost messages stay at their changes.
     """
     shared: dict[tuple[str, str, str], list[ChangeRow]] = {}
-    for change, danger in _warnings(document):
+    for change, danger in _warnings(changes):
         shared.setdefault(_cause(change, danger), []).append(change)
-    shared = {cause: changes for cause, changes in shared.items() if len(changes) > 1}
-    changes = [
+    shared = {cause: those for cause, those in shared.items() if len(those) > 1}
+    kept = [
         words.with_dangers(change, [one for one in change["dangers"] if _cause(change, one) not in shared])
-        for change in document["changes"]
+        for change in changes
     ]
-    findings = [*_one_per_cause(document["findings"]), *map(_shared_finding, shared.items())]
-    return {**document, "changes": changes, "findings": sorted(findings, key=_severity)}
+    return kept, [*map(_shared_finding, shared.items())]
 
 
 def _one_per_cause(findings: list[FindingRow]) -> Iterator[FindingRow]:
@@ -77,8 +85,8 @@ def _severity(finding: FindingRow) -> int:
     return SEVERITIES.index(finding["severity"])
 
 
-def _warnings(document: PlanDocument) -> Iterator[tuple[ChangeRow, FindingRow]]:
-    for change in document["changes"]:
+def _warnings(changes: list[ChangeRow]) -> Iterator[tuple[ChangeRow, FindingRow]]:
+    for change in changes:
         for danger in change["dangers"]:
             if danger["severity"] == "warning" and danger["code"] not in _LOSSES:
                 yield change, danger
@@ -98,10 +106,10 @@ def _shared_finding(shared: tuple[tuple[str, str, str], list[ChangeRow]]) -> Fin
 
 
 def alike(groups: list[_Group]) -> list[list[_Group]]:
-    """Lists of groups: 5 (FOLDED_FROM) or more groups whose changes differ only in the name of the topic are one list,
-    at the place of the first; every other group is a list of its own. Groups with dangers, and objects of no topic, are
-    never in a list with others. Groups that delete a topic or a subscription are one list only if there are 100
-    (DELETIONS_FOLDED_FROM) or more. `groups`: as `group_changes` makes them.
+    """Lists of groups: 5 (FOLDED_FROM) or more groups whose changes look the same, apart from the name of the topic and
+    the place in the file, are one list, at the place of the first; every other group is a list of its own. Groups with
+    dangers, and objects of no topic, are never in a list with others. Groups that delete a topic or a subscription are
+    one list only if there are 100 (DELETIONS_FOLDED_FROM) or more. `groups`: as `group_changes` makes them.
     """
     keys = [_key(group, number) for number, group in enumerate(groups)]
     bundles: dict[str, list[_Group]] = {}
@@ -144,5 +152,5 @@ def _visible_parts(change: ChangeRow) -> list[Any]:
 
 
 def names_of(groups: list[_Group]) -> list[str]:
-    """Names of the topics of some groups, without the scheme."""
+    """Full name of the topic of each group, without the scheme; "" for a group of no topic."""
     return [words.topic_of(group[0]["address"]).removeprefix("persistent://") for group in groups]

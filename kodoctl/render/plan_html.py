@@ -20,7 +20,8 @@ Json = dict[str, Any]
 
 def plan_html(document: PlanDocument, target: str) -> str:
     """HTML of the page of the whole plan: no change is left out, and topics with the same changes are all named.
-    Changes with data at risk come first. `target`: text that says how the cluster was reached.
+    Changes with data at risk come first; if the plan was compared with a revision, edits come before drift.
+    `target`: text that says how the cluster was reached.
     """
     plan = plan_parts(document, target)
     return page("plan.html.j2", plan=plan, version=document["kodoctl_version"], seal=document["seal"])
@@ -110,7 +111,7 @@ def _change(change: ChangeRow, topics: int) -> Json:
 
 
 def page_finding(finding: FindingRow) -> Json:
-    """Values of a finding for the template of a page."""
+    """Values of a finding for the template of a page. A remedy that is the last line of the detail is left out."""
     lines = [one_line(line, 2_000) for line in words.detail_lines(finding)]
     where = f"{finding['where'][0]}:{finding['where'][1]}" if finding["where"] else ""
     return {**finding, "summary": one_line(finding["summary"]), "lines": lines, "where": where}

@@ -7,10 +7,11 @@ from __future__ import annotations
 import html
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import filterfalse
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.render import plan_words as words
-from kodoctl.render.plan_folding import alike, gather_warnings, names_of, split_findings
+from kodoctl.render.plan_folding import alike, gather_warnings, loses, names_of, split_findings
 from kodoctl.render.plan_text import group_changes
 from kodoctl.text.escaping import code, markdown, one_line
 from kodoctl.text.formatting import many
@@ -26,16 +27,18 @@ _DETAIL: Final = 2_000
 
 
 def plan_markdown(document: PlanDocument, target: str, *, limit: int = LIMIT) -> str:
-    """The plan as Markdown of at most `limit` bytes: head, errors, destructive changes, other findings, then details
-    folded by namespace, in which many topics with the same changes are one entry. Parts that do not fit are counted.
-    `target`: text that says how the cluster was reached.
+    """The plan as Markdown of at most `limit` bytes: head, errors, destructive changes, other changes
+    with warnings, other findings, then details folded by namespace, in which many topics with the same changes are one
+    entry. Parts that do not fit are counted. `target`: text that says how the cluster was reached.
     """
     document = gather_warnings(document)
     page = _Page(limit - _ROOM)
     page.add(_head(document, target))
     errors, others = split_findings(document["findings"])
     page.add_while_it_fits(map(_finding, errors), "finding")
-    _destructive(page, document)
+    listed = list(_worth_naming(document["changes"]))
+    _destructive(page, list(filter(_destroys, listed)))
+    _warned(page, list(filterfalse(_destroys, listed)))
     page.add_while_it_fits(map(_finding, others), "finding")
     for title, rows in _sections(document):
         page.fold(title, rows)
@@ -122,11 +125,10 @@ def _head(document: PlanDocument, target: str) -> str:
     return "\n\n".join(lines)
 
 
-def _destructive(page: _Page, document: PlanDocument) -> None:
+def _destructive(page: _Page, changes: list[ChangeRow]) -> None:
     """Adds the destructive changes in the fullest form that fits: with reasons, by address, or by name alone.
     If none fits, the list is cut and a warning gives the number that is missing.
     """
-    changes = list(_worth_naming(document["changes"]))
     if not changes:
         return
     title = f"**Destructive: {many(len(changes), 'object')}**"
@@ -144,6 +146,18 @@ def _destructive(page: _Page, document: PlanDocument) -> None:
     page.add("\n".join(lines))
     missing = many(len(changes) - shown, "destructive change")
     page.warn(f"⚠️ **{missing} could not be listed in a comment: read the plan file (artifact) before you approve.**")
+
+
+def _warned(page: _Page, changes: list[ChangeRow]) -> None:
+    """Adds the other changes with a warning of their own, as many as fit."""
+    title = f"**Warnings: {many(len(changes), 'object')}**"
+    if changes and page.fits(title):
+        page.add(title)
+    page.add_while_it_fits(("\n".join(_with_reasons([change])) for change in changes), "object with a warning")
+
+
+def _destroys(change: ChangeRow) -> bool:
+    return loses(change) or change["action"] == "delete"
 
 
 def _worth_naming(changes: list[ChangeRow]) -> Iterator[ChangeRow]:

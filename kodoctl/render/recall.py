@@ -89,7 +89,7 @@ def recall_plan_lines(
     yield Line(f"  where  {one_line(document['where'])}", hang=9)
     yield Line(f"  from   {document['dead_topic']}{f' ({lane})' if lane else ''}", hang=9)
     if landing := document.get("landing"):
-        yield Line(f"  read   {landing}", hang=9)
+        yield Line(f"  read   {one_line(landing, 400)}", hang=9)
     for topic, count in _targets(document).items():
         yield Line(f"  to     {topic} ({count:,})", hang=9)
     if document["edit"] is not None:
@@ -198,7 +198,8 @@ def _left_out(summary: RecallSummary, words: Mapping[str, str], names: Mapping[s
     yield Line("  left out", "dim")
     for word, count in summary["left_out"].items():
         one = words["repeat"] == _LEFT_OUT["repeat"] and (word, count) == ("repeat", 1)
-        text = "copy of a chosen letter: acknowledged with it, not sent" if one else words[word].format_map(names)
+        text = words[word].format_map(names) if word in words else one_line(word, _SHOWN)  # of a newer kodoctl
+        text = "copy of a chosen letter: acknowledged with it, not sent" if one else text
         yield Line(f"    {count:,} {text}", "yellow", hang=6)
         if word == "not_landed":
             yield from (Line(f"      {one_line(name)}", "yellow", hang=8) for name in summary.get("not_landed", ()))

@@ -133,6 +133,11 @@ def _warnings(document: ReplayPlanDocument) -> Iterator[Line]:
             "What is done is not known (--store names the workers' store): all of it is handled again. `message.once`,"
             " `advance` and idempotency keys protect; other handlers repeat their effects."
         )
+    if summary["again"]:
+        texts.append(
+            "If the workers have an inbox, they acknowledge a message whose row is still in it, without handling it. For"
+            " such messages run `kodo-consumer inbox retry`."
+        )
     if summary["elsewhere"]:
         texts.append(
             f"{summary['elsewhere']:,} of them also wait in another lane, or are dead letters: they are handled there as"

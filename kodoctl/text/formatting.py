@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from kodoctl.text.escaping import one_line
 
 MAX_LISTED: Final = 20
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _AGES: Final = (("d", "d", 86_400_000), ("h", "h", 3_600_000), ("min", "m", 60_000), ("s", "s", 1_000))  # ms
 HIDDEN_USER: Final = "***@"
 """Mark in an address whose user and password are left out."""
@@ -63,6 +64,13 @@ def duration_text(ms: float) -> str:
 
 def _digits(number: float) -> str:
     return f"{number:.1f}".removesuffix(".0") if number < 10 else f"{number:.0f}"
+
+
+def epoch_ms(moment: datetime) -> int:
+    """Returns the whole ms from the epoch to a time with a zone, rounded down. As whole numbers, because a float is
+    often one less.
+    """
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 def time_text(ms: int, *, seconds: bool = False, zone: bool = True) -> str:

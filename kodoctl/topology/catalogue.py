@@ -107,20 +107,24 @@ def _topic(expansion: Expansion, name: str, family: list[FamilyTopic], namespace
         "message_properties": dict(ground.message_properties),
         "payload": _payload(expansion, name),
         "payloads": ground.payloads.model_dump(mode="json", exclude_unset=True) if ground.payloads else None,
-        "groups": [_group(expansion, topics, namespace) for topics in _alike(family)],
+        "groups": [_group(expansion, topics, namespace) for topics in _alike(expansion, family)],
         "subscriptions": [_subscription(expansion, name, reader) for reader in ground.subscriptions],
     }
 
 
-def _alike(family: Iterable[FamilyTopic]) -> list[list[FamilyTopic]]:
-    """Topics of a family with the same policies, origins of these, and number of partitions."""
+def _alike(expansion: Expansion, family: Iterable[FamilyTopic]) -> list[list[FamilyTopic]]:
+    """Groups the topics of a family: those of a group have the same policies and number of partitions, with the same
+    origins.
+    """
     keys: dict[int, str] = {}  # topics that differ only in their level share one object of policies
     groups: dict[str, list[FamilyTopic]] = {}
     for topic in family:
         shared = id(topic.resource.policies)
         if shared not in keys:
             layers = [layer for layer in topic.layers if layer.values]
-            keys[shared] = f"{topic.resource.partitions} {topic.resource.policies} {layers}"
+            path = expansion.partitions_path(topic)
+            origin = path if expansion.topology.says(*path) else ()
+            keys[shared] = f"{topic.resource.partitions} {origin} {topic.resource.policies} {layers}"
         groups.setdefault(keys[shared], []).append(topic)
     return list(groups.values())
 
@@ -147,7 +151,7 @@ def _group(expansion: Expansion, topics: list[FamilyTopic], namespace: Json | No
 
 
 def _is_open(name: str, own: Json, topic: FamilyTopic) -> bool:
-    """True for a topic policy without a value in the file."""
+    """True for a topic policy that has no value of its own and is not ignored."""
     return name in TOPIC_POLICY_NAMES and name not in own["policies"] and name not in topic.ignore
 
 
@@ -191,8 +195,9 @@ def _subscription(expansion: Expansion, ground: str, name: str) -> Json:
 def _settings(
     expansion: Expansion, ground: GroundTopic, subscription: Subscription, path: tuple[str, ...]
 ) -> Iterator[Json]:
-    """Yields the settings of a subscription in the order of the schema, with defaults filled in: `where` is None for a
-    default. A setting that has no effect, such as waits of a state that is off, is left out unless the file has it.
+    """Yields the settings of a subscription in the order of the schema, with the defaults of the schema filled in:
+    `where` is None for a default. If the file does not have them, empty settings are left out, those whose default
+    depends on others (`on_failure`, `level_weights`), and waits of states and levels without lanes.
     """
     values = subscription.model_dump(mode="json", by_alias=True, exclude_none=True)
     for name in type(subscription).model_fields:
@@ -205,7 +210,9 @@ def _settings(
 
 
 def _waits_json(ground: GroundTopic, subscription: Subscription, name: str) -> Json | None:
-    """Delays and attempts in effect, and `total`: the longest wait in all. None for a state or level without lanes."""
+    """Delays and attempts in effect, and `total`: the longest wait in all, in ms, without the delays of `by_code`. None
+    for a state or level without lanes.
+    """
     state = next((one for one in defaults.read_states(subscription) if one.value == name), None)
     if state is None and (name != "backup" or not any(level.is_backup for level in defaults.read_levels(ground))):
         return None
@@ -272,7 +279,8 @@ def _type_words(kind: Any) -> str:
         case list():
             return " or ".join(filter(None, map(_type_words, kind)))
         case {"type": "array" | "map" as outer, **rest}:
-            return f"{outer} of {_type_words(rest.get('items', rest.get('values')))}"
+            inner = _type_words(rest.get("items", rest.get("values")))
+            return f"{outer} of {inner}" if inner else outer
         case {"name": str(name)}:
             return name
         case {"type": inner}:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,11 +48,11 @@ def _declared(expansion: Expansion) -> Json:
 
 
 def _differences(path: str, before: Any, after: Any) -> Iterator[list[Any]]:
-    """Yields [path, before, after] of each value that differs. Maps are compared by key, other values as a whole; a map
-    that is new or gone is one difference.
+    """Yields [path, before, after] of each value whose JSON differs. Maps are compared by key, other values as a whole;
+    a map that is new or gone is one difference.
     """
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for key in dict.fromkeys((*before, *after)):
             yield from _differences(f"{path}.{key}" if path else str(key), before.get(key), after.get(key))
-    elif before != after:
+    elif json.dumps(before, sort_keys=True) != json.dumps(after, sort_keys=True):  # Python: true is 1, NaN not NaN
         yield [path, before, after]

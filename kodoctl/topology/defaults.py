@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, Literal
 
 from kodoctl.topology.model.subscription import ErrorText, Isolate, QuotaLimit, RateLimit, Waits
 from kodoctl.topology.model.topology import Audit, DeadLetter, GroundTopic, Subscription, Topology
@@ -50,7 +50,12 @@ class ResolvedWaits:
         """Longest time that a message can wait in the state: the sum of the delays before all its attempts. Neither
         jitter nor the delays of `by_code` count.
         """
-        return Duration(sum(self.delay(attempt) for attempt in range(1, self.attempts + 1)))
+        return self.total_of_at_least(0)
+
+    def total_of_at_least(self, least: int) -> Duration:
+        """The same sum, with `least` ms in place of each shorter delay."""
+        named = [max(delay, least) for delay in self.delays[: self.attempts]]
+        return Duration(sum(named) + (self.attempts - len(named)) * max(self.delays[-1], least))
 
 
 def waits(subscription: Subscription, state: State | None) -> ResolvedWaits:
@@ -69,14 +74,19 @@ def active_levels(ground: GroundTopic) -> tuple[Level, ...]:
     """Levels of a ground topic that new messages are written to, highest first; with `backup`, B1 is one of them.
     Levels that are only drained are not.
     """
-    match ground.levels:
-        case "single":
-            named: tuple[Level, ...] = (Level.L1,)
-        case "double":
-            named = (Level.L1, Level.L2)
-        case levels:
-            named = levels
+    named = named_levels(ground.levels)
     return _sort_levels((*named, Level.B1) if ground.backup else named)
+
+
+def named_levels(levels: Literal["single", "double"] | tuple[Level, ...]) -> tuple[Level, ...]:
+    """Levels that a value of the key `levels` stands for, in its order; without those of `backup`."""
+    match levels:
+        case "single":
+            return (Level.L1,)
+        case "double":
+            return (Level.L1, Level.L2)
+        case _:
+            return levels
 
 
 def read_levels(ground: GroundTopic) -> tuple[Level, ...]:
@@ -157,8 +167,9 @@ def error_text(subscription: Subscription) -> ErrorText | None:
 
 
 def isolation(ground: GroundTopic, subscription: Subscription) -> Isolate | None:
-    """Settings of the isolation of tenants, with `to` filled in; None if no tenant is ever isolated: no `fair_by`,
-    isolation `off`, or no lane to move messages to.
+    """Settings of the isolation of tenants, with `to` filled in; None if there is none: no `fair_by`, isolation `off`,
+    or no lane to move messages to. The type of the subscription does not count, but a worker isolates nobody in lanes
+    that keep order.
     """
     if ground.fair_by is None or isinstance(subscription.isolate, str):
         return None
@@ -218,21 +229,17 @@ def horizon(ground: GroundTopic, subscription: Subscription) -> Duration:
 
 def max_lifetime(ground: GroundTopic, subscription: Subscription) -> Duration:
     """Longest time until a message is done or dead (K212): the sum of all waits of all states and of a backup level,
-    without delays by code. In pending an attempt counts 1 h with a rate limit, in blocking the longest window of a
-    quota, if there is one.
+    without delays by code. In pending an attempt counts at least 1 h with a rate limit, in blocking at least the
+    longest window of a quota, if there is one.
     """
-    total = 0
-    for state in waiting_states(ground, subscription):
-        resolved = waits(subscription, state)
-        wait: int = 0
-        if state is State.PENDING and any(isinstance(limit, RateLimit) for limit in subscription.limits):
-            wait = RATE_WAIT
-        if state is State.BLOCKING:
-            wait = max(
-                (limit.limit.period for limit in subscription.limits if isinstance(limit, QuotaLimit)), default=0
-            )
-        total += resolved.attempts * wait if wait else resolved.total
-    return Duration(total)
+    least: dict[State | None, int] = {
+        State.PENDING: RATE_WAIT if any(isinstance(limit, RateLimit) for limit in subscription.limits) else 0,
+        State.BLOCKING: max(
+            (limit.limit.period for limit in subscription.limits if isinstance(limit, QuotaLimit)), default=0
+        ),
+    }
+    states = waiting_states(ground, subscription)
+    return Duration(sum(waits(subscription, state).total_of_at_least(least.get(state, 0)) for state in states))
 
 
 def unacked_budget(subscriptions: Collection[Subscription]) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from kodoctl.topology.names import InvalidNameError, why_not_pulsar_name
+from kodoctl.topology.names import RESERVED_NAMESPACE, InvalidNameError, why_not_pulsar_name
 
 _PLAIN: Final = re.compile(r"(?!true$|false$|null$)[a-z][-.\w]*", re.ASCII | re.IGNORECASE)  # no quotes needed
 
@@ -94,10 +94,12 @@ def example(name: str, shape: str, schema: str = "") -> str:
     """Text of a topology file with the name `name`. `shape`: simplest, simple, single, backup or double; `schema`:
     comment line that names the schema to editors, with its line end, "" for none.
 
-    Raises InvalidNameError for a name that Pulsar refuses.
+    Raises InvalidNameError for a name that Pulsar refuses, and for `kodoctl`, because the namespace has that name too.
     """
     if reason := why_not_pulsar_name(name):
         raise InvalidNameError(f"{name!r} is no name: {reason}")
+    if name == RESERVED_NAMESPACE:
+        raise InvalidNameError(f"a namespace {name!r} holds kodoctl's own lease and journal topics: choose another")
     several = shape not in _STATES
     parts = [
         _HEAD.format(

@@ -69,9 +69,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class FamilyTopic:
     """A topic that a file stands for. `level` is None for dead letters and audit, `state` for audit, `subscription` for
-    ready topics; `layers`: policies in the order of merging; `ignore`: policies that kodoctl leaves alone; `unset`:
-    policies that kodoctl removes from the topic because the file sets them to `inherit`; it would leave them as they
-    are if the file did not name them.
+    ready topics; `layers`: policies in the order of merging; `ignore`: policies that kodoctl leaves alone. `unset`:
+    policies of ONLY_WHERE_NAMED that the file sets to `inherit`: kodoctl removes them from the topic, and would leave
+    them alone if no place of the file named them. All other policies without a value are removed in any case.
     """
 
     resource: TopicResource
@@ -415,7 +415,8 @@ def declared_compression(topology: LoadedTopology) -> dict[str, str]:
 
 def declared_ttls(topology: LoadedTopology) -> dict[str, int]:
     """Full topic name -> `ttl` in ms, for the topics of which messages expire: by a value of their own, else by the one
-    that the same file declares for their namespace.
+    that the same file declares for their namespace. A topic that ignores `ttl` counts as one without a value of its
+    own.
     """
     policies = topology.spec.namespace_policies
     of_all = None if policies is None else policies.ttl

@@ -11,7 +11,13 @@ from kodoctl.topology.load import BASE
 from kodoctl.topology.model.policies import PolicyMap, PolicyValue, to_json
 from kodoctl.topology.policy_layers import value_origins, why_derived
 from kodoctl.topology.resource_json import resource_to_json
-from kodoctl.topology.resources import FunctionResource, NamespaceResource, SchemaResource, TopicResource
+from kodoctl.topology.resources import (
+    FunctionResource,
+    GrantResource,
+    NamespaceResource,
+    SchemaResource,
+    TopicResource,
+)
 
 if TYPE_CHECKING:
     from kodoctl.errors import Where
@@ -27,8 +33,9 @@ Json = dict[str, Any]
 
 def expansion_document(expansions: Iterable[Expansion], environment: str | None, *, explain: bool = False) -> Json:
     """The JSON of `kodoctl expand`: `format_version`, `environment` (`base` if None), `topologies` (a list),
-    `resources` (by address; a grant that several files declare is there once, as the first one declares it). `explain`:
-    every resource with policies also gets the origin of each value, a place or the reason why the value is derived.
+    `resources` (by address). A grant or a Pulsar tenant that several files declare is there once, with `topology` and
+    `where` of the first of them; the grant has the actions of all. `explain`: every resource with policies also gets
+    the origin of each value, a place or the reason why the value is derived.
     """
     topologies: list[Json] = []
     resources: dict[str, Json] = {}
@@ -45,7 +52,9 @@ def expansion_document(expansions: Iterable[Expansion], environment: str | None,
                 entry |= _role(expansion, topic)
             if explain and isinstance(resource, TopicResource | NamespaceResource):
                 entry["explain"] = explain_policies(expansion, resource, topic)
-            resources.setdefault(address, entry)
+            shown = resources.setdefault(address, entry)
+            if isinstance(resource, GrantResource):
+                shown["actions"] = sorted({*shown["actions"], *entry["actions"]})
     return {
         "format_version": FORMAT_VERSION,
         "environment": environment or BASE,
@@ -137,7 +146,7 @@ def explain_policies(
 
 def _members(value: PolicyValue) -> list[str]:
     """Names of the members that a policy with members has a value for; [""] for a policy that is one value."""
-    return list(to_json(value)) if isinstance(value, PolicyMap) else [""]
+    return list(to_json(value)) if isinstance(value, PolicyMap | dict) else [""]
 
 
 def _origin(expansion: Expansion, topic: FamilyTopic, name: str, member: str) -> Json:

@@ -47,7 +47,8 @@ class FlowNode:
 
 def flow_graph(expansions: Iterable[Expansion]) -> nx.DiGraph[FlowNode]:
     """Returns the flow of all topologies, with edges from producers and tables to ground topics, from these to their
-    subscriptions, and from subscriptions to the topics that their handlers send to.
+    subscriptions, and from subscriptions to the topics that their handlers send to. Functions and connectors are left
+    out.
     """
     graph: nx.DiGraph[FlowNode] = nx.DiGraph()
     everything = tuple(expansions)

@@ -79,7 +79,9 @@ def _output(namespace: NamespaceName, target: str | None) -> str | None:
 
 
 def _input_topics(spec: Topology, namespace: NamespaceName, target: str) -> Iterator[TopicName]:
-    """Ready topics of all levels of a ground topic, or the one topic with a full name."""
+    """Yields the ready topics of all levels of a ground topic of the file, draining ones included; for any other text
+    the one topic that it names (`produced_topic`).
+    """
     ground = spec.topics.get(target)
     if ground is None:
         yield produced_topic(namespace, target)

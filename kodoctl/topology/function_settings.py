@@ -38,10 +38,12 @@ NOT_SHOWN: Final = frozenset({
     "transformFunction", "transformFunctionClassName", "transformFunctionConfig",
 })  # fmt: skip
 """Settings that the worker shows to nobody, not always, or without some of their members."""
-_SECRET: Final = re.compile("passw|secret|token|credential|api_?-?key|private_?-?key", re.IGNORECASE)
+_SECRET: Final = re.compile("passw|passphrase|secret|token|credential|api_?-?key|private_?-?key", re.IGNORECASE)
 _USER_INFO: Final = re.compile(r"(://|:thin:)\S+(?=@)", re.IGNORECASE)  # of an address; `:thin:` is Oracle's
 _NAMED_VALUE: Final = re.compile(
-    rf"""((?:{_SECRET.pattern})[\w.-]*["']?\s*[=:]\s*|\bbearer\s+)("[^"]*"|'[^']*'|[^\s&;]+)""", re.IGNORECASE
+    rf"""((?:{_SECRET.pattern})[\w.-]*\\?["']?\s*[=:]\s*|\bbearer\s+)"""
+    r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\\"(?:(?!\\").)*\\"|[^\s&;]+)""",
+    re.IGNORECASE | re.DOTALL,
 )
 
 

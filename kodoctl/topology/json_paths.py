@@ -6,7 +6,7 @@ $.customer.email    $.lines[*].iban    $['odd name'][0]    $..email, at any dept
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,17 +24,13 @@ class JsonPathStep:
     key: str | int | None
     deep: bool = False
 
-    def replace(self, document: Any, change: Callable[[Any], Any]) -> bool:
-        """Sets each value at this step of `document` to `change(value)`, in place, unless `change` returns `_KEPT`.
-        Returns True if any was set.
+    def places(self, values: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        """Yields (holder, key) of each value at this step: `holder` is an object or a list among `values`, or, if
+        `deep`, within them. Each place is yielded once if no two of `values` are the same object.
         """
-        found = False
-        for holder in _holders(document) if self.deep else (document,):
+        for holder in _holders(values) if self.deep else values:
             for key in self._keys(holder):
-                new = change(holder[key])
-                found |= new is not _KEPT
-                holder[key] = holder[key] if new is _KEPT else new
-        return found
+                yield holder, key
 
     def _keys(self, holder: Any) -> list[Any]:
         if isinstance(holder, dict):
@@ -43,9 +39,6 @@ class JsonPathStep:
             places = range(len(holder))
             return list(places) if self.key is None else [self.key] if self.key in places else []
         return []
-
-
-_KEPT: Final = object()  # nothing was replaced in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +61,25 @@ class JsonPath:
         return cls(tuple(steps))
 
     def replace(self, document: Any, value: Any) -> bool:
-        """Replaces every value at the path by `value`, in place. Returns False if the document has none there."""
-        return _replace(self.steps, document, value)
+        """Replaces every value at the path by `value`, in place. Returns False if the document has none there. Looks at
+        each value of the document once for each step at most, and does not recurse: senders choose documents.
+        """
+        values = [document]
+        for step in self.steps[:-1]:
+            values = [holder[key] for holder, key in step.places(values)]
+        found = list(self.steps[-1].places(values))
+        for holder, key in found:
+            holder[key] = value
+        return bool(found)
 
 
-def _replace(steps: tuple[JsonPathStep, ...], document: Any, value: Any) -> bool:
-    first, rest = steps[0], steps[1:]
-    if not rest:
-        return first.replace(document, lambda _: value)
-    return first.replace(document, lambda found: found if _replace(rest, found, value) else _KEPT)
-
-
-def _holders(document: Any) -> Iterator[Any]:
-    """Yields all objects and lists in a document, the innermost first, the document last."""
-    if isinstance(document, dict | list):
-        for one in list(document.values() if isinstance(document, dict) else document):
-            yield from _holders(one)
-        yield document
+def _holders(values: Iterable[Any]) -> Iterator[Any]:
+    """Yields all objects and lists among values and within them, each once."""
+    seen: set[int] = set()
+    rest = list(values)
+    while rest:
+        one = rest.pop()
+        if isinstance(one, dict | list) and id(one) not in seen:
+            seen.add(id(one))
+            yield one
+            rest += one.values() if isinstance(one, dict) else one

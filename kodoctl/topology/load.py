@@ -41,7 +41,8 @@ def read_files(paths: Iterable[str]) -> list[SourceFile]:
 
 def find_files(paths: Iterable[str]) -> list[FilePath]:
     """Finds every file named, and every topology file below every folder named, each once and in a stable order. Raises
-    UsageError for missing paths, folders without topology files, and folders that cannot be read.
+    UsageError for missing paths, folders without topology files, folders that cannot be read, and links below a folder
+    that lead to folders outside of it, because links are not followed.
     """
     found: dict[str, FilePath] = {}
     problems: list[Diagnostic] = []
@@ -82,7 +83,7 @@ def _why_missing(path: FilePath) -> str:
     try:
         names = sorted(one.name for one in folder.iterdir() if is_topology_file(one.name) or one.is_dir())
     except OSError:
-        return f"it does not exist, because there is no folder {folder}"
+        return _NO_FILE if folder.is_dir() else f"it does not exist, because there is no folder {folder}"
     near = get_close_matches(path.name, names, 1, 0.75)
     return f"it does not exist; did you mean {folder / near[0]}?" if near else _NO_FILE
 
@@ -127,6 +128,8 @@ def read_source(path: FilePath) -> SourceFile:
     try:
         if stray := why_outside_repository(path.parent, path):
             return _unread(path, "K016", "cannot read file", stray)
+        if not path.exists():
+            return _unread(path, "K016", "cannot read file", _why_missing(path))
         if not path.is_file():
             return _unread(path, "K016", "cannot read file", "it is not a regular file")
         with path.open("rb") as stream:
@@ -333,6 +336,6 @@ def validate(merged: Node, root: Node, base: Topology | None) -> tuple[Topology 
 
 def _attempt(document: dict[str, object]) -> tuple[Topology | None, list[ErrorDetails]]:
     try:
-        return Topology.model_validate(document), []
+        return Topology.of_file(document), []
     except ValidationError as problem:
         return None, problem.errors(include_url=False)

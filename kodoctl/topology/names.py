@@ -17,7 +17,7 @@ from typing import Final
 _NAME: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 _IN_PATH: Final = re.compile(r"(?!\.\.?$)[-=:.\w]+", re.ASCII)
 _PARTITION: Final = re.compile(r"-partition-\d+", re.ASCII)
-_LAST_PARTITION: Final = re.compile(r"-partition-(\d+)$", re.ASCII)
+_LAST_PARTITION: Final = re.compile(r"-partition-(\d{1,10})\Z", re.ASCII)  # clients choose names; Pulsar reads an int
 PLAIN: Final = -1
 """Number that stands for a topic without partitions where one of a partition is wanted, as in Pulsar's message ids."""
 RESERVED_PREFIX: Final = "kodo-"  # of names that no file and no message may choose
@@ -192,8 +192,8 @@ def partition_name(topic: str, number: int) -> str:
 
 
 def partition_number(name: str) -> int:
-    """Number at the end of a partition's name; PLAIN if the name is not that of a partition. `name`: any form of the
-    name.
+    """Number at the end of a partition's name; PLAIN if the name is not that of a partition, as with more digits than a
+    number of partitions has. `name`: any form of the name.
     """
     found = _LAST_PARTITION.search(name)
     return int(found.group(1)) if found else PLAIN

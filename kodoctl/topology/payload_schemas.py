@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class PayloadFile:
     """The schema file of a ground topic. `type`: `json` or `avro`; `path`: joined with the folder of the topology file;
-    `definition`: parsed JSON, None if `problem` says why it cannot be read. Reading does not check that the JSON is a
-    valid schema.
+    `definition`: parsed JSON, None if `problem` says why it cannot be read, or if the file is `null`. Reading does not
+    check that the JSON is a valid schema.
     """
 
     type: str
@@ -59,7 +59,8 @@ def _read_payload(kind: str, path: FilePath, folder: FilePath) -> PayloadFile:
 
 def payload_of(kind: str, path: FilePath, data: bytes) -> PayloadFile:
     """Parses a payload schema file's bytes as JSON, within the limits of a topology file (size and depth). A fault is
-    in `problem` of the result. Does not check that the JSON is a valid schema of `kind`.
+    in `problem` of the result. Does not check that the JSON is a valid schema of `kind`; takes NaN for a number, and
+    the last one of two members with the same key.
     """
     if len(data) > MAX_BYTES:
         return PayloadFile(kind, path, None, "it is larger than 8 MiB")

@@ -24,6 +24,7 @@ from kodoctl.topology.model.policies import (
     Retention,
     TopicPolicies,
     is_set,
+    members_of,
     merge,
 )
 from kodoctl.topology.units import UNLIMITED, Duration
@@ -76,13 +77,13 @@ def inherited_from(path: Sequence[str]) -> tuple[str, ...]:
         case ["topics", name, "policies", policy, *member]:
             return _base(name, policy, *member)[1:]
         case ["topics", name, "state_policies", policy, *member]:
-            return (".".join(("defaults.state_policies", policy, *member)), _DERIVED, *_base(name, policy, *member))
+            return (".".join(("defaults.state_policies", policy, *member)), *_below_states(name, policy, *member))
         case ["topics", name, "subscriptions", _, "dead_letter" | "audit", policy, *member] if policy in _NAMES:
-            return (_DERIVED, *_base(name, policy, *member))
+            return _below_states(name, policy, *member)
         case ["defaults", "policies", policy, *member]:
             return _base("NAME", policy, *member)[2:]
         case ["defaults", "state_policies", policy, *member]:
-            return (_DERIVED, *_base("NAME", policy, *member))
+            return _below_states("NAME", policy, *member)
         case ["namespace_policies", *_]:
             return (_BROKER,)
     return ()
@@ -92,15 +93,21 @@ _DERIVED: Final = "what kodoctl derives for such a topic"
 
 
 _BROKER: Final = "the broker's setting"
+_DERIVED_FOR_READY: Final = ("deduplication", "max_unacked_per_consumer", "max_unacked_per_subscription")
 
 
 def _base(topic: str, *policy: str) -> tuple[str, ...]:
-    """Places of a policy, or of a member of it, of the whole family of a topic, nearest first."""
+    """Places of a policy, or of a member of it, of a ready topic, nearest first."""
     maps = (f"topics.{topic}.policies", "defaults.policies", "namespace_policies")
     topics, defaults, namespace = (".".join((one, *policy)) for one in maps)
-    look_ahead = (_DERIVED,) if policy[0].startswith("max_unacked_") else ()  # derived < defaults, for ready topics
+    derived = (_DERIVED,) if policy[0] in _DERIVED_FOR_READY else ()
     above = (namespace,) if policy[0] in NAMESPACE_POLICY_NAMES else ()
-    return (topics, defaults, *look_ahead, *above, _BROKER)
+    return (topics, defaults, *derived, *above, _BROKER)
+
+
+def _below_states(topic: str, *policy: str) -> tuple[str, ...]:
+    """Places below those that only waiting topics, dead letters or audit have: derived values are over the topic's."""
+    return (_DERIVED, *(place for place in _base(topic, *policy) if place != _DERIVED))
 
 
 def merge_layers(layers: Iterable[Layer]) -> Policies:
@@ -124,18 +131,18 @@ def unset_by_name(layers: Iterable[Layer]) -> frozenset[str]:
 
 def value_origins(layers: Iterable[Layer], name: str) -> dict[str, Origin]:
     """Returns the origin of each member of the merged policy `name`: the path in the file that gave its value, () if it
-    is derived. A policy without members, or with `inherit`, has the single key ""; {} if no layer has the policy.
+    is derived. A policy without members, or with `inherit`, has the single key ""; {} if no layer has the policy. A
+    member that `merge` drops (`after` under `delete: never`) keeps its origin.
     """
     found: dict[str, Origin] = {}
     for one in layers:
         value = one.values.get(name)
         if value is None:
             continue
-        if isinstance(value, PolicyMap):
+        if isinstance(value, PolicyMap | dict):
             found.pop("", None)
-            found.update(
-                {member: one.origin and (*one.origin, name, member) for member in sorted(value.model_fields_set)}
-            )
+            members = sorted(members_of(value))
+            found.update({member: one.origin and (*one.origin, name, member) for member in members})
         else:
             found = {"": one.origin and (*one.origin, name)}
     return found

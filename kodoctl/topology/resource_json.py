@@ -25,5 +25,7 @@ def resource_to_json(resource: Resource) -> Json:
 
 
 def resource_from_json(document: Json) -> Resource:
-    """The inverse of `resource_to_json`. Raises pydantic's ValidationError for anything else."""
+    """The inverse of `resource_to_json`. Raises KeyError for an unknown policy, pydantic's ValidationError for anything
+    else that is no resource.
+    """
     return _adapter().validate_python(document)

@@ -5,9 +5,10 @@ A lane determines a message's level, state and, at dispatch, attempts. All other
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from functools import cache, partial
+from itertools import chain, combinations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kodoctl.expressions import ast
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from kodoctl.topology.route_conditions import Condition
 
 _ANY: Final = frozenset[bool | None]({True, False, None})
+_NEVER: Final = frozenset[bool | None]({False, None})
 _ATTEMPTS: Final = ("attempts", "attempts_retrying", "attempts_pending", "attempts_blocking", "attempts_backup")
 
 
@@ -81,26 +83,36 @@ def circle(routes: Sequence[Route], where: Iterable[RoutePoint]) -> tuple[list[i
     begin. The search assumes that one or two routes match wherever the lane does not exclude that, and all others only
     where the lane makes them match. Raises ConditionError for a condition that cannot be parsed.
     """
-    starts = list(where)
-    chosen = [(index,) for index in range(len(routes))]
-    pairs = [
-        (one, other) for one, other in combinations(range(len(routes)), 2) if not exclude(routes[one], routes[other])
-    ]
-    for some in [*chosen, *pairs]:
+    starts, indices = list(where), range(len(routes))
+    takers = cache(partial(_takers, routes))
+    kinds = [(route.to, *(index in takers(point)[0] for point in starts)) for index, route in enumerate(routes)]
+    tried = set()  # routes of the same kinds lead the same way: hundreds of routes are mostly of a few kinds
+    for some in chain(combinations(indices, 1), combinations(indices, 2)):
+        alike = tuple(kinds[index] for index in some)
+        if alike in tried or (len(some) == 2 and exclude(*(routes[index] for index in some))):
+            continue
+        tried.add(alike)
         for start in starts:
-            if (found := _round(routes, frozenset(some), starts, start)) is not None:
+            if (found := _round(routes, takers, frozenset(some), starts, start)) is not None:
                 return found
     return None
 
 
 def _round(
-    routes: Sequence[Route], holding: frozenset[int], known: Sequence[RoutePoint], start: RoutePoint
+    routes: Sequence[Route],
+    takers: Callable[[RoutePoint], tuple[frozenset[int], int]],
+    holding: frozenset[int],
+    known: Sequence[RoutePoint],
+    start: RoutePoint,
 ) -> tuple[list[int], list[Level]] | None:
+    """The circle from `start` if the routes in `holding` match wherever they may; None if there is none."""
     ways: list[tuple[list[RoutePoint], list[int]]] = [([start], [])]
     while ways:
         passed, followed = ways.pop()
         point = passed[-1]
-        if (index := _first(routes, holding, point)) is None or (to := routes[index].to) is point.level:
+        possible, sure = takers(point)
+        index = min(sure, *(holding & possible), len(routes))
+        if index == len(routes) or (to := routes[index].to) is point.level:
             continue
         followed = [*followed, index]
         for following in point.after(to, known):
@@ -111,17 +123,19 @@ def _round(
     return None
 
 
-def _first(routes: Sequence[Route], holding: frozenset[int], point: RoutePoint) -> int | None:
-    """Index of the first route that takes a message at a point, None: none does. `holding`: routes assumed to match."""
+def _takers(routes: Sequence[Route], point: RoutePoint) -> tuple[frozenset[int], int]:
+    """(indices of routes that may take a message at a point, index of the route that certainly takes it there if no
+    earlier one does; `len(routes)` without one). Later routes than that one are left out.
+    """
     known = _lane_facts(point)
+    possible = set()
     for index, route in enumerate(routes):
-        if point.moment not in route.at:
-            continue
-        truths = _truths(condition_of(route.when), known)
-        sure = truths == {True} and share_of(route) == 1
-        if sure or (True in truths and index in holding):
-            return index
-    return None
+        truths = _truths(condition_of(route.when), known) if point.moment in route.at else _NEVER
+        if True in truths:
+            possible.add(index)
+        if truths == {True} and share_of(route) == 1:
+            return frozenset(possible), index
+    return frozenset(possible), len(routes)
 
 
 class _LaneFacts(NamedTuple):
@@ -140,6 +154,8 @@ def _lane_facts(point: RoutePoint) -> _LaneFacts:
 def _truths(condition: Condition, known: _LaneFacts) -> frozenset[bool | None]:
     """Values that a condition may have if only the facts in `known.names` are fixed."""
     match condition:
+        case RouteCondition(in_=()):
+            return _NEVER
         case RouteCondition():
             return _ANY
         case ast.Logic(operator, parts):

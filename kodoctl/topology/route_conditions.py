@@ -34,8 +34,10 @@ def condition_of(when: RouteCondition | str) -> Condition:
 
 
 def truth(condition: Condition, facts: RouteFacts) -> bool | None:
-    """True if a message matches a condition, False if not; None if that is unknown, which is no match: a value is
-    missing, of another kind, or too long.
+    """True if a message matches a condition, False if not; None if that is unknown, which is no match. The test of a
+    property is unknown if the property is missing (`exists` is then False), or is no number where numbers are compared.
+    A text is unknown as in SQL (values that are missing or of another kind), or if it reads one of over 1,024
+    characters.
     """
     if isinstance(condition, RouteCondition):
         value = facts.properties.get(condition.property)
@@ -63,8 +65,8 @@ def properties_of(condition: Condition) -> frozenset[str]:
 
 
 def takes_all(earlier: Route, later: Route) -> bool:
-    """True if `earlier`, which comes before `later` in the list, certainly takes every message that `later` would.
-    Raises ConditionError for a condition that cannot be parsed.
+    """True if `earlier`, which comes before `later` in the list, certainly takes every message that `later` would, if
+    both routes count for its tenant (exclusive levels). Raises ConditionError for a condition that cannot be parsed.
     """
     if not set(later.at) <= set(earlier.at) or share_of(earlier) < 1:
         return False
@@ -75,8 +77,9 @@ def takes_all(earlier: Route, later: Route) -> bool:
 
 
 def taken_values(earlier: Route, later: Route) -> list[str]:
-    """Values in the list of `later` that it never sees, because `earlier` takes all messages with them. Only certain
-    cases are returned. Raises ConditionError for a condition that cannot be parsed.
+    """Values in the list of `later` that it never sees, because `earlier` takes all messages with them, if both routes
+    count for their tenants. Only certain cases are returned. Raises ConditionError for a condition that cannot be
+    parsed.
     """
     if not set(later.at) <= set(earlier.at) or share_of(earlier) < 1:
         return []

@@ -29,6 +29,7 @@ _REFUSED: Final = {
     "ASSERT": "looks ahead",
     "ASSERT_NOT": "looks ahead",
 }
+_JAVA_SET: Final = re.compile(r"&&|\[[^]]*\[")  # Python reads `[a-z&&[^b]]` and `[a[b]]` as something else
 _NOTHING: Final = 0
 Characters = int
 """Set of characters of Unicode as the bits of a number: bit n stands for the character of code point n."""
@@ -58,16 +59,22 @@ def pattern_problem(pattern: str) -> str:
         return "can match no character at all, and so matches everywhere"
     try:
         _Walk(parsed.state.flags).before(parsed, _NOTHING, repeated=False)
+    except RecursionError:
+        return "has too many groups in one another"
     except _UnsafeError as problem:
         return str(problem)
     return ""
 
 
 def may_match(pattern: str, text: str) -> bool:
-    """True if a pattern matches the whole text, or if only Java can read the pattern: then it may match."""
+    """True if a pattern of Pulsar matches the whole text, or if only Java can read the pattern, such as one with a set
+    in a set: then it may match. Nothing bounds the time, because the pattern need not be safe.
+    """
+    if _JAVA_SET.search(pattern):
+        return True
     try:
-        return re.fullmatch(pattern, text) is not None
-    except (re.error, OverflowError, RecursionError):
+        return re.fullmatch(pattern, text, re.ASCII) is not None
+    except (re.error, ValueError, OverflowError, RecursionError):
         return True
 
 
@@ -78,6 +85,7 @@ class _Walk:
         self._flags = flags
         self._attempts = 1
         self._sets: dict[str, Characters] = {}
+        self._heads: dict[Any, Characters] = {}  # of the body of a repetition
 
     def before(self, parts: Any, follow: Characters, *, repeated: bool) -> Characters:
         """Characters that may begin `parts`, and those in `follow` if `parts` may match nothing. Raises _UnsafeError.
@@ -124,7 +132,9 @@ class _Walk:
             return follow
         if most == 1 and least == 0:
             return self._choice([body, []], follow, repeated=repeated)
-        heads = self.before(body, _NOTHING, repeated=True)
+        if body not in self._heads:  # looked at once: repetitions in one another would double the work each
+            self._heads[body] = self.before(body, _NOTHING, repeated=True)
+        heads = self._heads[body]
         if _can_be_empty(body):
             raise _UnsafeError("repeats what may match nothing")
         ends = heads if operator == "POSSESSIVE_REPEAT" else heads | follow

@@ -22,8 +22,9 @@ class SlotConflict(NamedTuple):
 
 
 def conflicts(groups: Sequence[DeclaredSlots], total: int, lanes: Sequence[LaneName]) -> Iterator[SlotConflict]:
-    """Yields conflicts of kept slots (`min`): they exceed `total`, their own maximum or one around them, or leave no
-    slot to other lanes. `groups`: declared slots; `total`: slots of a worker; `lanes`: all lanes that workers read.
+    """Yields conflicts of kept slots (`min`): their sum exceeds `total`, or equals it while a lane has no `min`; one
+    exceeds its own `max`; or the sum of the others inside a `max` exceeds that. `groups`: declared slots; `total`:
+    slots of a worker; `lanes`: all lanes that workers read.
     """
     keeping = [one for one in groups if one.slots.min]
     kept = sum(one.slots.min or 0 for one in keeping)

@@ -1,7 +1,8 @@
 """Numbers with units as people write them in the file: `7d`, `20GiB`, `100/s`.
 
 Durations are whole milliseconds, sizes whole bytes, rates a whole count per period. Values are `int` or frozen, compare
-and hash by value, and `str` gives the shortest exact form that the file accepts.
+and hash by value. `str` gives a form that the file accepts: a whole number of the largest unit that divides the value
+(sizes: of B, KiB, MiB, GiB or TiB). A number has at most 19 digits, as Pulsar's largest one (2**63 - 1) has.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Unlimited = Literal["unlimited"]
 _DURATION_UNITS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _BINARY_UNITS: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _SIZE_UNITS: Final = {**_BINARY_UNITS, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_QUANTITY = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,9}))? ?([A-Za-z]*)", re.ASCII)
+_QUANTITY = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,9}))? ?([A-Za-z]*)", re.ASCII)
 _RATE = re.compile(r"(.*?) ?/ ?(s|m|h|d)", re.ASCII)
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +12,7 @@ from kodoctl.documents.recall_document import MAX_LETTERS
 from kodoctl.errors import UsageError, error
 from kodoctl.protocol.overrides import Override, OverrideKind
 from kodoctl.recall.filter.condition import literal
+from kodoctl.recall.plan.waiting_groups import NO_CAUSE
 from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
@@ -102,6 +103,12 @@ class LetterRequest:
             again=fields.get("again") == "yes",
         )
 
+    def fit(self, lane: LaneFacts) -> LetterRequest:
+        """Returns the request without the fields that its action does not use: a discard of dead letters, as a command,
+        has no `to` and no `again`, and so it never takes a letter that another recall has begun to send.
+        """
+        return self if lane.lane or self.action is not LetterAction.DISCARD else replace(self, to="", again=False)
+
     @property
     def form(self) -> dict[str, str]:
         """Fields of a form that has these values, by name, for the query of its address."""
@@ -113,8 +120,8 @@ class LetterRequest:
 
     def commands(self, words: CommandWords, lane: LaneFacts, ledger: Sequence[str]) -> list[str]:
         """Two command lines: the first makes the same plan as a file, the second carries that file out. `lane`: facts
-        about the lane of the request; `ledger`: words of the option for the recall ledger, () for none. Raises KeyError
-        for a topology that `words` does not have.
+        about the lane of the request, which fits it (`fit`); `ledger`: words of the option for the recall ledger, ()
+        for none. Raises KeyError for a topology that `words` does not have.
         """
         group = "waiting" if lane.lane else "recall"
         plan = f"kodoctl {group} {'discard' if self.action is LetterAction.DISCARD and not lane.lane else 'plan'}"
@@ -135,11 +142,14 @@ class LetterRequest:
 
 def narrowed(where: str, fact: str, value: str) -> str:
     """Condition for the messages that meet `where` and whose `fact`, such as `tenant`, has this value. `where`: a
-    condition, `true` for all messages; it is returned unchanged if `value` is "".
+    condition, `true` for all messages; it is returned unchanged if `value` is "". The cause NO_CAUSE is that of
+    messages without a cause.
     """
     if not value:
         return where
     part = f"{fact} = {literal(value)}"
+    if (fact, value) == ("cause", NO_CAUSE):
+        part = f"({part} OR cause IS NULL)"
     return part if where == "true" else f"({where}) AND {part}"
 
 
@@ -163,16 +173,17 @@ class OrderRequest:
     def of(cls, fields: Mapping[str, str]) -> OrderRequest:
         """Reads the fields of a form, which are named as the attributes and the fields of `Override`. Raises UsageError
         (K039) for a kind of order that does not exist, and checks nothing else. An empty or missing `lasting` is `1h`;
-        `back` is set by `yes`; empty details are left out. Details of an order that is taken back keep their blanks,
-        because they name an order that exists.
+        `back` is set by `yes`; empty details are left out. Blanks around details are removed, unless the order is taken
+        back or the form has `exact=yes`: the details then name an order, or a tenant, that exists.
         """
         what = fields.get("what", "")
         if what not in set(OverrideKind):
             detail = f"{what!r} is no live order: {', '.join(OverrideKind)}"
             raise UsageError(error("K039", "a form that cannot be used", detail))
         back = fields.get("back") == "yes"
+        exact = back or fields.get("exact") == "yes"
         given = {name: fields.get(name, "") for name in _DETAILS}
-        details = {name: text for name, value in given.items() if (text := value if back else value.strip(" \t"))}
+        details = {name: text for name, value in given.items() if (text := value if exact else value.strip(" \t"))}
         return cls(
             topology=fields.get("topology", ""),
             ground=fields.get("ground", ""),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
@@ -42,6 +43,11 @@ if TYPE_CHECKING:
     from kodoctl.ui.actions import ActionPlan, PlannedAction
 
 _LARGEST: Final = 100_000  # bytes of a form
+_WAITING: Final = (
+    "/orders",
+    "/undo",
+    "/act-outcome",
+)  # pages that read the cluster, only some of which are made at once
 _FORM: Final = "application/x-www-form-urlencoded"
 _APPLIES: Final = 20
 _LANE: Final = ("topology", "topic", "subscription")
@@ -135,7 +141,7 @@ class ActionPages:
             "/stop": (self.stop, "act", ("id",)),
         }
         return [
-            *(Route(path, self._answering(page)) for path, page in pages.items()),
+            *(Route(path, self._answering(page, gated=path in _WAITING)) for path, page in pages.items()),
             *(Route(path, self._posting(form), methods=["POST"]) for path, (form, _, _) in forms.items()),
             *(Route(path, partial(_lead_back, page, names)) for path, (_, page, names) in forms.items()),
         ]
@@ -207,6 +213,7 @@ class ActionPages:
         """
         request = LetterRequest.of(fields)
         lane = self._maker.lane(request.topology, request.topic, request.subscription)
+        request = request.fit(lane)
         if request.action not in lane.actions:
             detail = f"{request.action} is for other lanes; for {lane.name}: {', '.join(lane.actions) or 'nothing'}"
             raise UsageError(error("K039", "a form that cannot be used", detail))
@@ -265,12 +272,12 @@ class ActionPages:
     def _page(self, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
         return self._show(template, {"form_token": self._desk.form_token, "stages": ActionStage, **values}, status)
 
-    def _answering(self, page: Callable[[Request], Response]) -> Callable[[Request], Response]:
+    def _answering(self, page: Callable[[Request], Response], *, gated: bool) -> Callable[[Request], Response]:
         def made(request: Request) -> Response:
             with self._gate.place():
                 return page(request)
 
-        return lambda request: self._safely(made, request)
+        return partial(self._safely, made if gated else page)
 
     def _safely(self, make: Callable[[Any], Response], given: object) -> Response:
         """The answer that `make` returns for something given, or the page about its error."""
@@ -294,11 +301,14 @@ class ActionPages:
         async def receive(request: Request) -> Response:
             body = b""
             if request.headers.get("content-type", "").partition(";")[0].strip() == _FORM:
-                async for part in request.stream():
-                    body += part
-                    if len(body) > _LARGEST:
-                        body = b"\xff"  # no form
-                        break
+                try:
+                    async for part in request.stream():
+                        body += part
+                        if len(body) > _LARGEST:
+                            body = b"\xff"  # no form
+                            break
+                except ClientDisconnect:  # a part of a form does nothing
+                    return Response(status_code=400)
             return await run_in_threadpool(self._safely, answer, body)
 
         return receive

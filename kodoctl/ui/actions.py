@@ -216,7 +216,7 @@ class ActionDesk:
         self.defect, self._secret = defect, secrets.token_bytes(32)
         self._lock = threading.Lock()
         self._actions: dict[str, PlannedAction] = {}
-        self._threads: list[threading.Thread] = []
+        self._threads: dict[str, threading.Thread] = {}  # by the id of the action
         self._closed = False
         self.form_token = self._sign("form")
 
@@ -304,19 +304,19 @@ class ActionDesk:
         return action
 
     def close(self, tell: Callable[[str], None]) -> None:
-        """Ends all attempts in order, and waits until they have ended; nothing begins any more. `tell`: takes a line
-        about each attempt that is waited for, and one with the next command for each action that is not complete.
+        """Ends all attempts in order, and waits until they have ended, but for no plan that is being made; nothing
+        begins any more. `tell`: takes a line about each attempt that is waited for, and one with the next command for
+        each action that is not complete.
         """
         with self._lock:
             self._closed = True
             running = [one for one in self._actions.values() if one.stage is ActionStage.RUNNING]
-            threads = list(self._threads)
+            threads = [self._threads[one.id] for one in running]
         for action in running:
             tell(f"Interrupted: {action.title}; finishing what has begun. Ctrl-C again stops at once.")
             action.stop.set()
-        if running:
-            for thread in threads:
-                thread.join()
+        for thread in threads:
+            thread.join()
         for action in reversed(self.actions()):
             if not action.is_busy and (command := action.next_command):
                 tell(f"Not complete: {action.title}. Next: {command}")
@@ -354,7 +354,7 @@ class ActionDesk:
                 action.stage = last if action.plan is not None else ActionStage.ENDED
 
         thread = threading.Thread(target=run, name="kodo-action", daemon=True)
-        self._threads = [one for one in self._threads if one.is_alive()] + [thread]
+        self._threads = {name: one for name, one in self._threads.items() if one.is_alive()} | {action.id: thread}
         thread.start()
 
     def _is_form_of(self, action: PlannedAction, token: str) -> bool:

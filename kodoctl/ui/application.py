@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
@@ -82,9 +82,10 @@ class MessageLookup(Protocol):
         unknown lane or a condition that is not valid.
         """
 
-    def export(self, question: LaneQuestion, suffix: str) -> Iterator[bytes]:
+    def export(self, question: LaneQuestion, suffix: str) -> Generator[bytes]:
         """Returns the parts of a file with all unacknowledged messages of a lane that meet the condition. `suffix`:
-        `jsonl` or `parquet`. Raises UsageError at once; the iterator raises KodoctlError if the file stays incomplete.
+        `jsonl` or `parquet`. Raises UsageError at once; the generator raises KodoctlError if the file stays incomplete.
+        It keeps its connection to the broker until it ends or is closed.
         """
 
     def lane_title(self, question: LaneQuestion) -> str:
@@ -338,7 +339,7 @@ def _visible(value: object) -> object:
 
 def _exact(value: object) -> str:
     """A value for an attribute that a form sends back: control characters as references, because their visible form
-    would be another name.
+    would be another name. Browsers change some of these characters nevertheless: see `_field`.
     """
     from jinja2.filters import do_mark_safe
 

@@ -115,10 +115,10 @@ def _earlier(document: Mapping[str, Any]) -> tuple[int, bool]:
 
 
 def audit_sentence(verdicts: Iterable[AuditVerdict], now: int, topologies: Iterable[AuditedTopology]) -> Sentence:
-    """Sentence about the last audits of these topologies: it has the worst verdict, of equal ones the oldest. `now`: ms
-    since the epoch. The style is `good` only for "no loss", and only if audits judged all these topologies, and read
-    each within the last two days. An audit that judged none of these topologies counts for nothing; the text names its
-    document.
+    """Sentence about the last audits of these topologies: it has the worst verdict, of equal ones the oldest; an
+    inconclusive one is worse if more than `earlier` messages keep it open. `now`: ms since the epoch. The style is
+    `good` only for "no loss", and only if audits judged all these topologies, and read each within the last two days.
+    An audit that judged none of these topologies counts for nothing; the text names its document.
     """
     order, every, wanted = [*_VERDICTS], list(verdicts), list(topologies)
     found = [one for one in every if any(map(one.is_of, wanted))]
@@ -127,7 +127,7 @@ def audit_sentence(verdicts: Iterable[AuditVerdict], now: int, topologies: Itera
     notes = "".join(f"; {one_line(file, 120)} judges none of these topologies" for file in strange)
     if not found:
         return Sentence("open", f"Not judged whether a message was lost{notes}", unjudged=missing)
-    worst = max(found, key=lambda one: (order.index(one.verdict), -one.read_at))
+    worst = max(found, key=lambda one: (order.index(one.verdict), not one.earlier, -one.read_at))
     style, text = _VERDICTS[worst.verdict]
     age = now - worst.read_at
     text += f", as read {age_text(max(0, age))} ago" if worst.read_at else ", as read at an unknown time"

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -30,7 +30,7 @@ from kodoctl.ui.letter_causes import (
     tenant_share,
     wait_text,
 )
-from kodoctl.ui.order_badges import is_paused, order_badges
+from kodoctl.ui.order_badges import order_badges, paused_tenants
 from kodoctl.ui.rate_history import RateHistory, Sparkline, lane_key, sparkline
 
 if TYPE_CHECKING:
@@ -152,9 +152,10 @@ class LaneCell:
 @dataclass(frozen=True, slots=True)
 class SubscriptionRow:
     """A subscription in the table of its topology. `lanes`: lanes other than the dead letters that hold messages or
-    have a note; `empty`: number of the others; `dead`: lane of the dead letters, None if it declares none; `workers`:
-    the largest number of consumers of one lane; `badges`: texts about live orders; `pace`: text about the growth of the
-    backlog, "" for none; `rates`: drawing of its rates, None without a reading of them.
+    have a note; `empty`: number of the others; `dead`: lane of the dead letters, None if it declares none or if that
+    lane was not read; `workers`: the largest number of consumers of one lane; `badges`: texts about live orders;
+    `pace`: text about the growth of the backlog, "" for none; `rates`: drawing of its rates, None without a reading of
+    them; `is_partial`: a topic of this ground topic was not read, so that lanes may be missing here.
     """
 
     ground: str
@@ -166,11 +167,14 @@ class SubscriptionRow:
     badges: tuple[str, ...]
     pace: str
     rates: Sparkline | None
+    is_partial: bool = False
 
     @property
     def lacks_workers(self) -> bool:
-        """True if messages wait in a lane other than the dead letters, and no worker is connected to any lane."""
-        return not self.workers and any(cell.entries for cell in self.lanes)
+        """True if messages wait in a lane other than the dead letters, and no worker is connected to any lane. False if
+        lanes were not read: workers may be there.
+        """
+        return not self.workers and not self.is_partial and any(cell.entries for cell in self.lanes)
 
     @property
     def is_quiet(self) -> bool:
@@ -259,8 +263,8 @@ def first_screen(
     """
     if reading.unread and not answers(reading):
         return _silent_screen(reading, words, history, facts, known)
-    sections = tuple(_section(one, tuple(_rows(one, reading.at, history, facts)), words) for one in reading.topologies)
-    needs = [need for one in reading.topologies for need in _needs(one, reading.at, words, history, facts)]
+    sections = tuple(_section(one, tuple(_rows(one, reading, history, facts)), words) for one in reading.topologies)
+    needs = [need for one in reading.topologies for need in _needs(one, reading, words, history, facts)]
     unread = [
         Need(
             "bad", f"{many(len(topics), 'topic')} not read: {one_line(', '.join(topics), 120)}", reason, "", urgent=True
@@ -323,7 +327,15 @@ def _unread_topics(reading: StatusReading) -> dict[str, list[str]]:
     return topics
 
 
-def _rows(topology: TopologyStatus, now: int, history: RateHistory, facts: ScreenFacts) -> Iterator[SubscriptionRow]:
+def _partial(topology: TopologyStatus, reading: StatusReading) -> Collection[str]:
+    """Ground topics of the topology of which a topic could not be read: lanes of their subscriptions may be missing."""
+    return {one.ground for one in reading.unread if one.namespace == topology.namespace}
+
+
+def _rows(
+    topology: TopologyStatus, reading: StatusReading, history: RateHistory, facts: ScreenFacts
+) -> Iterator[SubscriptionRow]:
+    now, partial_grounds = reading.at, _partial(topology, reading)
     for (ground, subscription), lanes in topology.by_reader.items():
         cells = [(lane, _cell(topology, lane, now, facts)) for lane in lanes]
         shown = tuple(cell for lane, cell in cells if lane.is_read and (cell.entries or cell.note))
@@ -338,6 +350,7 @@ def _rows(topology: TopologyStatus, now: int, history: RateHistory, facts: Scree
             tuple(order_badges(lanes, now)),
             backlog_text(lanes),
             sparkline(points) if points else None,
+            ground in partial_grounds,
         )
 
 
@@ -388,8 +401,9 @@ def _link(topology: TopologyStatus, lane: LaneStatus) -> dict[str, str]:
 
 
 def _needs(
-    topology: TopologyStatus, now: int, words: CommandWords, history: RateHistory, facts: ScreenFacts
+    topology: TopologyStatus, reading: StatusReading, words: CommandWords, history: RateHistory, facts: ScreenFacts
 ) -> Iterator[Need]:
+    now, partial_grounds = reading.at, _partial(topology, reading)
     if topology.missing:
         yield Need(
             "bad",
@@ -409,7 +423,7 @@ def _needs(
         yield from _failing(topology, lanes, name, now, line, facts)
     for name, line, lanes in readers:
         yield from _letters(topology, lanes, name, now, line, facts)
-        yield from _workers(topology, lanes, name, line)
+        yield from _workers(topology, lanes, name, line, is_partial=lanes[0].ground in partial_grounds)
         yield from _changes(topology, lanes, name, now, line, history)
         if is_growing(lanes):
             reasons = growth_reasons(lanes, now, history.earlier(topology.name, lanes[0].reader))
@@ -435,11 +449,12 @@ def _failing(
         for lane in lanes
         if lane.entries and lane.is_read and (found := facts.causes.get(lane_key(topology.name, lane))) is not None
     ]
-    if is_paused(lanes, now):
+    paused = paused_tenants(lanes, now)
+    if "" in paused:  # a lane
         return
     by = facts.tenants.get((topology.name, lanes[0].ground), "")
     current = ((found, found.is_of(lane.entries, lane.oldest)) for lane, found in read)
-    for one in failing_tenants(current, now, by):
+    for one in failing_tenants(current, now, by, paused):
         lane, tenant = read[one.place][0], one.tenant
         text, link = f"{name}: {one.text}", _link(topology, lane)
         means = f"{one.since}. Each {'; '.join(filter(None, (one.tries, one.due)))}."
@@ -506,18 +521,21 @@ def _changes(
             means = "More messages come here than leave: look at their causes."
             yield Need("open", text, means, line("kodo-consumer steer"), _link(topology, lane))
     still = history.standstill(topology.name, lanes[0].reader)
-    if still and not is_paused(lanes, now):
+    if still and not paused_tenants(lanes, now):
         text = f"{name}: workers are connected, messages are due, and none was delivered for {duration_text(still)}"
         means = "A circuit breaker is open, or handlers hang: the log and the metrics of a worker say which."
         yield Need("open", text, means, line("kodo-consumer steer"))
 
 
-def _workers(topology: TopologyStatus, lanes: list[LaneStatus], name: str, line: Callable[..., str]) -> Iterator[Need]:
+def _workers(
+    topology: TopologyStatus, lanes: list[LaneStatus], name: str, line: Callable[..., str], *, is_partial: bool
+) -> Iterator[Need]:
     run = ("kodo-consumer run", "--handler", "MODULE:FUNCTION")
     read = [lane for lane in lanes if lane.is_read and lane.there]
     waiting = sum(lane.entries for lane in read)
     if waiting and not any(lane.consumers for lane in read):
-        text = f"{name}: {entries_text(waiting)} and no worker"
+        where = " in the lanes that could be read" if is_partial else ""
+        text = f"{name}: {entries_text(waiting)} and no worker{where}"
         yield Need("bad", text, "They wait until a worker starts.", line(*run), urgent=True)
     for lane in read:
         if topology.is_unread(lane):

@@ -6,7 +6,7 @@ messages there are.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -232,7 +232,8 @@ def cause_lines(found: LetterCauses) -> list[tuple[str, str]]:
     if rest:
         lines.append((f"{sum(one.letters for one in rest):,} × {many(len(rest), 'other cause')}", ""))
     if found.unlisted:
-        lines.append((f"{found.unlisted:,} of these are of tenants with fewer letters, who are not listed", ""))
+        text = "of these are of tenants with fewer letters, who" if found.tenants else "more have rarer causes, which"
+        lines.append((f"{found.unlisted:,} {text} are not listed", ""))
     if not found.complete:
         lines.append((f"of the first {many(found.read, 'letter')} that were read", ""))
     return lines
@@ -333,16 +334,20 @@ class FailingTenant:
     place: int
 
 
-def failing_tenants(lanes: Iterable[tuple[LetterCauses, bool]], now: int, by: str) -> list[FailingTenant]:
+def failing_tenants(
+    lanes: Iterable[tuple[LetterCauses, bool]], now: int, by: str, paused: Collection[str] = ()
+) -> list[FailingTenant]:
     """Returns the tenants (at most three) with the most waiting messages that failed twice or more, most first. Tenants
-    with fewer than three such messages are left out. `lanes`: lanes of a subscription, each with True if it has not
-    changed since it was read; `now`: ms since the epoch; `by`: property of the tenants, "" if it is unknown.
+    with fewer than three such messages, and those in `paused`, are left out. `lanes`: lanes of a subscription, each
+    with True if it has not changed since it was read; `now`: ms since the epoch; `by`: property of the tenants, "" if
+    it is unknown.
     """
     read = list(lanes)
     groups: defaultdict[str, list[tuple[int, FailingGroup]]] = defaultdict(list)
     for place, (one, _) in enumerate(read):
         for group in one.failing:
-            groups[group.tenant].append((place, group))
+            if group.tenant not in paused:
+                groups[group.tenant].append((place, group))
     least = "" if all(one.complete for one, _ in read) else "at least "
 
     def failing(tenant: str) -> FailingTenant:

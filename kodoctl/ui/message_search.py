@@ -54,15 +54,15 @@ class SearchHit:
     facts: list[str] = field(default_factory=list)
     copies: list[LaneCopy] = field(default_factory=list)
 
-    def add(self, fact: str, copies: Iterable[LaneCopy]) -> None:
-        """Adds a stored copy of the message, which becomes `message` unless it is older: `copies` has one item for each
-        subscription of its topic. `fact`: name of the fact that equals the text.
+    def add(self, fact: str, message: PeekedMessage, copies: Iterable[LaneCopy]) -> None:
+        """Adds a stored copy of the message, which becomes `message` unless it is older. `fact`: name of the fact that
+        equals the text; `copies`: the stored copy as each subscription of its topic has it.
         """
-        self.facts += [fact] * (fact not in self.facts)
-        for one in copies:
-            if one.message["published"] >= self.message["published"]:
-                self.message = one.message
-            self.copies.append(one)
+        if fact not in self.facts:
+            self.facts.append(fact)
+        if message["published"] >= self.message["published"]:
+            self.message = message
+        self.copies += copies
 
     def has_fact(self, name: str) -> bool:
         """True if one of the facts has this name, in upper or lower case: a property, or a member of the payload.

@@ -186,7 +186,8 @@ def _shortened(text: str) -> Iterator[str]:
 @dataclass(frozen=True, slots=True)
 class HitView:
     """A message that a search found, for a page. `places`: (copy, words about it) for each copy that waits; `ended`:
-    a sentence about each subscription that has acknowledged the message; `topics`: number of topics that have a copy.
+    a sentence about each subscription that has acknowledged the message, or one that its topic has no subscription;
+    `topics`: number of topics that have a copy.
     """
 
     hit: SearchHit
@@ -215,7 +216,7 @@ def hit_view(hit: SearchHit, now: int, found: SearchResult) -> HitView:
         hit,
         message_view(hit.message, now, hit.longest_wait),
         tuple(map(place, hit.places)),
-        tuple(map(end, hit.ended)),
+        tuple(map(end, hit.ended)) if hit.copies else ("Stored, and no subscription reads this topic.",),
         len({one.topic for one in hit.copies}),
     )
 

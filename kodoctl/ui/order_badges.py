@@ -32,8 +32,8 @@ _TOGETHER: Final = {
 
 def order_badges(lanes: Sequence[LaneStatus], now: int) -> Iterator[str]:
     """Yields texts about the live orders of a subscription that are in force at `now` (ms since the epoch): one for
-    each order, but a single one for more than three orders of one kind. Orders that workers cannot read or do not
-    follow have one text that says so.
+    each order, but a single one for more than three orders of one kind. Only if no order is in force, orders that
+    workers cannot read or do not follow have one text that says so.
     """
     for value in dict.fromkeys(lane.steered for lane in lanes if lane.steered):
         active = _active(value, now)
@@ -49,12 +49,12 @@ def order_badges(lanes: Sequence[LaneStatus], now: int) -> Iterator[str]:
             yield text
 
 
-def is_paused(lanes: Sequence[LaneStatus], now: int) -> bool:
-    """True if an order in force at `now` (ms since the epoch) pauses the subscription of `lanes`, one of its lanes or a
-    tenant. Orders that workers cannot read do not count. `lanes`: lanes of one subscription.
+def paused_tenants(lanes: Sequence[LaneStatus], now: int) -> frozenset[str]:
+    """Tenants that orders in force at `now` (ms since the epoch) pause; "" is among them if an order pauses a lane.
+    Orders that workers cannot read do not count. `lanes`: lanes of one subscription.
     """
     orders = (order for lane in lanes if lane.steered for order in _active(lane.steered, now))
-    return any(order.what is OverrideKind.PAUSE for order in orders)
+    return frozenset(order.tenant for order in orders if order.what is OverrideKind.PAUSE)
 
 
 def _active(value: str, now: int) -> tuple[Override, ...]:

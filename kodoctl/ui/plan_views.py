@@ -52,7 +52,9 @@ class PlanLookup(Protocol):
     """Reads plans and history for the pages. Methods block, and raise KodoctlError."""
 
     def history(self, topology: str) -> NamespaceHistory:
-        """Reads the history of a topology's namespace, and who holds its lease now. Blocks, and raises KodoctlError."""
+        """Reads the history of a topology's namespace, and who holds its lease now. Raises KodoctlError, also for an
+        unknown topology.
+        """
 
     def read_drift(self) -> DriftReading:
         """Compares the files, as they are now, with the cluster, keeps the result for `last_drift`, and returns it.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 READINGS: Final = 60  # that are kept: ten minutes of a window that is seen
 _KEPT: Final = 600  # seconds of them, of a shorter interval
+_MISSED: Final = 3  # intervals: after a longer pause, earlier rates are not those of "the minutes before"
 WIDTH, HEIGHT = 120, 24  # of a sparkline
 _SPAN: Final = 60_000  # ms: the broker's rates are of the last minute
 _APART: Final = 120_000  # ms: rates of a minute have none of it in common
@@ -63,12 +64,14 @@ class Sparkline:
 
 class RateHistory:
     """Rates of subscriptions and depths of lanes over the last ten minutes, but of 60 readings (READINGS) at least. A
-    lane or subscription that a reading lacks begins anew. Only one thread may call `add` at a time. `every`: seconds
-    between two readings.
+    lane or subscription that a reading lacks begins anew. All rates begin anew after ten minutes, or three intervals if
+    these are longer, without a reading, as of a window that nobody sees; rates and depths do if the clock went back.
+    Only one thread may call `add` at a time. `every`: seconds between two readings.
     """
 
     def __init__(self, every: float = _KEPT / READINGS) -> None:
         self._readings = max(READINGS, round(_KEPT / every))
+        self._longest = 1_000 * max(_KEPT, _MISSED * every)
         self._at: int | None = None
         self._rates: dict[ReaderKey, deque[RatePoint]] = {}
         self._depths: dict[LaneKey, deque[tuple[int, int]]] = {}
@@ -79,6 +82,9 @@ class RateHistory:
         """
         if reading.at == self._at:
             return
+        gap = 0 if self._at is None else reading.at - self._at
+        self._rates = self._rates if 0 <= gap <= self._longest else {}
+        self._depths = self._depths if gap >= 0 else {}
         self._at = reading.at
         rates: dict[ReaderKey, deque[RatePoint]] = {}
         depths: dict[LaneKey, deque[tuple[int, int]]] = {}

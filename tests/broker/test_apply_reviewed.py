@@ -95,7 +95,8 @@ def test_a_plan_that_was_applied_in_part_is_told_as_that_with_the_way_to_continu
 ) -> None:
     made = planned.path("K").rpartition("/")[2]
     proxy.choose = lambda request: Fault.FORBIDDEN_BEFORE if request.is_write and f"/{made}/" in request.path else None
-    planned.run("apply", "plan.json", code=1)
+    told = planned.run("apply", "plan.json", code=1).out
+    assert f"`kodoctl apply --resume {planned.namespace}` continues with what is left." in told
     proxy.choose = lambda _: None
     refused = planned.run("apply", "plan.json", code=4).err
     assert refused.splitlines()[0] == "Error: the plan was applied already [K533]"
@@ -104,6 +105,23 @@ def test_a_plan_that_was_applied_in_part_is_told_as_that_with_the_way_to_continu
     planned.assert_settled()
     refused = " ".join(planned.run("apply", "plan.json", code=4).err.split())
     assert "--resume" not in refused, "there is nothing to continue any more"
+
+
+def test_an_undo_that_was_done_in_part_is_continued_by_the_command_that_its_report_names(
+    planned: Workspace, proxy: Proxy
+) -> None:
+    """The same command again would take back what it had done."""
+    planned.run("apply", "plan.json")
+    made = planned.path("K").rpartition("/")[2]
+    proxy.choose = lambda request: Fault.FORBIDDEN_BEFORE if request.is_write and f"/{made}/" in request.path else None
+    told = planned.run("undo", "last", planned.namespace, "--auto-approve", code=1).out
+    proxy.choose = lambda _: None
+    assert planned.topics() == {"J": 1, "K": 1}
+    command = re.search(r"`kodoctl (.+)` continues with what is left", told)
+    assert command is not None, told
+    planned.run(*command[1].split(), "--auto-approve")
+    planned.topology(f"J: {SMALL}")
+    planned.assert_settled()
 
 
 def test_a_policy_changed_since_the_plan_refuses_it_and_says_planned_was_and_now(planned: Workspace) -> None:
@@ -293,6 +311,16 @@ def test_a_protected_context_wants_its_name_whatever_else_was_said(protected: Wo
     protected.run("apply", "plan.json", "--confirm", "prod")
     assert protected.topics() == {"J": 1}
     assert protected.plan().out.startswith("context prod, ")
+    protected.apply()  # nothing is left to write
+
+
+def test_a_protected_context_wants_its_name_for_a_change_of_the_ledger_alone(protected: Workspace) -> None:
+    protected.apply("--confirm", "prod")
+    protected.topology("J: {subscriptions: {s: {concurrency: 3, states: [], dead_letter: false}}}")
+    refused = _assert_nothing_was_written(protected, lambda: protected.apply(code=64))
+    assert "--confirm prod" in refused.err
+    protected.apply("--confirm", "prod")
+    protected.assert_settled()
 
 
 def test_a_protected_context_asks_for_its_name_at_a_terminal(

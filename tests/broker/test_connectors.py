@@ -1,5 +1,5 @@
-"""Sinks and IO sources on a broker with a function worker: planned, applied, changed by hand, adopted, and deleted only by
-leave.
+"""Sinks, IO sources and installed entry filters on a broker with a function worker: planned, applied, changed by hand,
+adopted, and deleted only by leave.
 """
 
 from __future__ import annotations
@@ -245,3 +245,25 @@ def test_an_import_names_sinks_and_sources(functions: Workspace) -> None:
     left_out = " ".join(functions.run("import", functions.namespace).text.split())
     assert f"sink.{functions.namespace}/theirs" in left_out
     assert "declare it under `sinks`" in left_out
+
+
+def test_entry_filters_that_are_installed_go_from_the_file_to_the_broker_and_back(functions: Workspace) -> None:
+    topic, namespace = functions.path("J"), f"namespaces/{functions.namespace}"
+
+    def live() -> tuple[object, object]:
+        return functions.policy("J", "entryFilters"), functions.dump().get("entryFilters")
+
+    declared = ({"entryFilterNames": "also"}, {"entryFilterNames": "pass,also"})
+    functions.topology("J: {policies: {entry_filters: [also]}}", "namespace_policies: {entry_filters: [pass, also]}\n")
+    functions.apply()
+    assert live() == declared
+    functions.assert_settled()
+    functions.admin("POST", f"{topic}/entryFilters", {"entryFilterNames": "pass"})
+    functions.admin("DELETE", f"{namespace}/entryFilters")
+    assert functions.run("drift", code=3).out.count("entry_filters") == 2
+    functions.apply()
+    assert live() == declared
+    functions.topology("J: {}", "namespace_policies: {}\n")
+    functions.apply()
+    assert live() == (None, None)
+    functions.assert_settled()

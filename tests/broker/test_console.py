@@ -31,6 +31,7 @@ orders:
   subscriptions:
     billing: {in_place: [], audit: true, error_text: {redact: ['^4111$']}, retrying: {delays: [1s], attempts: 1}}
     mailing: {states: [], dead_letter: false}
+archive: {}
 """
 
 
@@ -118,6 +119,8 @@ def test_a_dead_letter_is_seen_found_and_followed_and_nothing_is_consumed(worksp
             properties = {"uid": f"u{number % 3}", "order": str(4700 + number)}
             payload = {"is": "bad" if number in (11, 12) else "good", "n": number * 10 + 1, "card": "4111"}
             producer.post(json.dumps(payload).encode(), id=f"order-{number}", properties=properties)
+    with Producer.load(file, topic="archive", **place) as producer:
+        producer.post(b"{}", id="kept-1")
     audit = {"verdict": "no loss", "reasons": [], "read_at": 1, "coverage": [{"topic": workspace.full("orders")}]}
     (workspace.folder / "audit.json").write_text(json.dumps(audit))
     consumer.start()
@@ -234,6 +237,7 @@ def messages_are_found(ui: Console) -> None:
     nothing = ui.get("/find", q="order = 1")
     assert "a JSON value payload.order" in nothing
     assert "6 messages with tenant u2" in ui.get("/find", q="u2")
+    assert "archive: Stored, and no subscription reads this topic." in ui.get("/find", q="kept-1")
     message = {"topology": "trade", "ground": "orders", "subscription": "billing", "span": "all"}
     history = ui.get("/message", 200, **message, message="order-11")
     assert re.search(r"first sent \S+ \S+ UTC, \d+ (s|min) ago", history)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from pulsar.schema import JsonSchema, Record, String
 
 from tests.broker.shapes import SHAPES, Shape
 from tests.brokers.topics import EARLIEST
 from tests.brokers.workspace import Json, Workspace
 
 SMALL = "{subscriptions: {s: {states: [], dead_letter: false}}}"
+
+
+class Order(Record):
+    """A payload."""
+
+    id = String()
 
 
 def _said(changes: list[Json]) -> set[tuple[str, str]]:
@@ -38,6 +45,39 @@ def shape(request: pytest.FixtureRequest, workspace: Workspace) -> Shape:
     workspace.topology(f"J: {found.ground}", "defaults: {partitions: 3, policies: {ttl: 14d}}\n")
     workspace.apply()
     return found
+
+
+def test_a_topic_that_somebody_terminated_is_drift(workspace: Workspace) -> None:
+    """No figure of the topic and no plan without changes shows it, while all of its producers fail."""
+    workspace.topology("J: {subscriptions: {s: {states: [retrying]}}}", "defaults: {partitions: 2}\n")
+    workspace.apply()
+    assert not _drift(workspace, code=0)["beyond_repair"]
+    workspace.admin("POST", f"{workspace.path('J-s-RETRYING')}/terminate/partitions")
+    [finding] = _drift(workspace)["beyond_repair"]
+    assert finding["code"] == "K442"
+    assert f"{workspace.full('J-s-RETRYING')} was terminated" in finding["detail"]
+
+
+def test_a_difference_that_six_topics_share_is_shown_once(workspace: Workspace) -> None:
+    names = [f"T{number}" for number in range(6)]
+    workspace.topology("{" + ", ".join(f"{name}: {{policies: {{ttl: 9d}}}}" for name in names) + "}")
+    workspace.apply()
+    for name in names:
+        _forget_ttl(workspace, name)
+    for shown in (workspace.run("plan").out, workspace.run("drift", code=3).out):
+        assert shown.count("→ 9d") == 1
+        assert "6 topics: ttl 1m → 9d" in shown, shown
+
+
+def test_schema_validation_that_somebody_switched_on_is_reported(workspace: Workspace) -> None:
+    workspace.topology(f"J: {SMALL}")
+    workspace.apply()
+    with workspace.client() as client:
+        client.create_producer(workspace.full("J"), schema=JsonSchema(Order)).close()
+    namespace = f"namespaces/{workspace.namespace}"
+    workspace.admin("POST", f"{namespace}/schemaValidationEnforced", body=True)
+    assert [one["code"] for one in workspace.plan_json()["findings"]] == ["K443"]
+    assert not workspace.plan_json()["changes"]
 
 
 def test_a_subscription_that_is_put_back_says_how_much_comes_again(workspace: Workspace) -> None:

@@ -167,6 +167,36 @@ def test_every_kind_of_message(kept: Any, tmp_path: Path, monkeypatch: pytest.Mo
             assert dict(by_payload[bytes(5)]["properties"])["a\x00b"] == "c\x005"
 
 
+def test_a_message_in_chunks_across_splits_is_landed_once(
+    kept: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its chunks were unreadable in the split of the first one, and the message in that of the last one, or K574 for ever."""
+    kept.make_topic("chunks", 1)
+
+    def chunk(of: bytes, number: int, count: int) -> bytes:
+        return wire_metadata(binary(26, of) + numeric(27, count) + numeric(28, 2 * count) + numeric(29, number))
+
+    garbled = wire_metadata(numeric(8, 2) + numeric(9, 5))
+    with WireProducer(kept.broker.broker_url, f"{kept.full('chunks')}-partition-0") as producer:
+        for metadata, payload in (
+            (wire_metadata(), b"m0"), (chunk(b"a", 0, 3), b"a0"), (wire_metadata(), b"m2"), (chunk(b"a", 1, 3), b"a1"),
+            (chunk(b"b", 0, 2), b"b0"), (chunk(b"a", 2, 3), b"a2"), (wire_metadata(), b"m6"), (chunk(b"b", 1, 2), b"b1"),
+            (garbled, b"no zlib"), (wire_metadata(), b"m9"),
+        ):  # fmt: skip
+            producer.send(metadata, payload)
+    options = core_options(kept, "chunks", timeoutMs="1000")
+    (whole,) = _splits(kept, "chunks")
+    (piece,) = whole.pieces
+    for cut in range(1, piece.entries):
+        halves = [replace(whole, pieces=(part,)) for part in (piece.until(cut), piece.beyond(cut))]
+        rows = _same(halves, options, tmp_path / str(cut), monkeypatch).to_pylist()
+        told = sorted((row["entry"], row["payload"]) for row in rows)
+        assert told == [(0, b"m0"), (2, b"m2"), (5, b"a0a1a2"), (6, b"m6"), (7, b"b0b1"), (8, None), (9, b"m9")], cut
+        assert [row["entry"] for row in rows if row["broken"]] == [8]
+        for record in (tmp_path / str(cut)).glob("*/*.json"):
+            assert json.loads(record.read_text(encoding="utf-8"))["full"], cut
+
+
 def test_ledgers_cut_into_splits(kept: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept.make_topic("plain", 2)
     fill(kept, "plain", range(3_000), 2, ledgers=3)

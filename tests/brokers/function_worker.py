@@ -73,14 +73,24 @@ public class Tick implements Source<String> {
     public void close() {}
 }
 """,
+    "Pass": """\
+import org.apache.bookkeeper.mledger.Entry;
+import org.apache.pulsar.broker.service.plugin.*;
+public class Pass implements EntryFilter {
+    public FilterResult filterEntry(Entry entry, FilterContext context) { return FilterResult.ACCEPT; }
+    public void close() {}
 }
+""",
+}
+_FILTERS = ("pass", "also")
 _FORMS = {"functions": "functionConfig", "sinks": "sinkConfig", "sources": "sourceConfig"}
 
 
 class FunctionBroker(Broker):
     """A broker with a function worker. `package`: URL of a jar with the classes `Echo`, a function that adds an
     exclamation mark, `Keep`, a sink that appends texts to the `file` of its settings and fails at "bad", and `Tick`, a
-    source of the `text` of its settings, five a second. The worker has `builtin://keep`, the sink.
+    source of the `text` of its settings, five a second. The worker has `builtin://keep`, the sink, and the broker
+    the entry filters `pass` and `also`, which accept all messages.
     """
 
     package: str = ""
@@ -113,6 +123,7 @@ def _command(folder: Path, admin: int, broker: int, bookie: int, settings: str) 
         "functionsWorkerEnablePackageManagement": "true",
         "enablePackagesManagement": "true",
         "packagesManagementStorageProvider": _PACKAGES,
+        "entryFiltersDirectory": str(folder / "filters"),
     }
     worker = {
         **_NEEDS,
@@ -155,7 +166,14 @@ def _package(folder: Path) -> str:
     service.write_text("name: keep\ndescription: appends to a file\nsinkClass: Keep\n", encoding="utf-8")
     (folder / "connectors").mkdir()
     archive = ["jar", "cf", "connectors/keep.nar", *classes, "META-INF/services/pulsar-io.yaml"]
-    for command in (compiler, ["jar", "cf", "echo.jar", *classes], archive):
+    commands = [compiler, ["jar", "cf", "echo.jar", *classes], archive]
+    (folder / "filters").mkdir()
+    for name in _FILTERS:
+        place = folder / name / "META-INF/services/entry_filter.yml"
+        place.parent.mkdir(parents=True)
+        place.write_text(f"name: {name}\ndescription: accepts all\nentryFilterClass: Pass\n", encoding="utf-8")
+        commands.append(["jar", "cf", f"filters/{name}.nar", "Pass.class", "-C", name, "META-INF"])
+    for command in commands:
         subprocess.run(command, cwd=folder, check=True, capture_output=True)
     return (folder / "echo.jar").as_uri()
 

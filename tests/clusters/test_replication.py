@@ -152,3 +152,47 @@ def test_import_takes_the_brokers_own_cursors_for_no_subscriptions(sites: Sites)
         sites.send("east", "one")
         found = east.run("import", f"{sites.tenant}/ns", code=None)
     assert "pulsar.repl" not in found.text
+
+
+def test_clusters_of_a_topic_and_allowed_ones_go_from_the_file_to_the_broker_and_back(sites: Sites) -> None:
+    """Both are read, healed after somebody's change, lowered and raised: of two that depend on each other in the order that Pulsar takes."""
+    east = sites.by_name["east"]
+    small = "{subscriptions: {s: {states: [], dead_letter: false}}%s}"
+
+    def write(topic: str, allowed: str, replicated: str) -> None:
+        policies = f", policies: {{replication: {topic}}}" if topic else ""
+        head = f"namespace_policies: {{allowed_clusters: [{allowed}], replication: [{replicated}]}}\n"
+        east.topology(f"J: {small % policies}", head, name="places", namespace="places")
+
+    def live() -> tuple[object, object, object]:
+        namespace = f"{sites.tenant}/places"
+        dump = east.admin("GET", f"namespaces/{namespace}")
+        topic = east.admin("GET", f"persistent/{namespace}/J/replication")
+        return topic, sorted(dump["allowed_clusters"]), sorted(dump["replication_clusters"])
+
+    def changed() -> set[tuple[str, ...]]:
+        changes = east.plan_json("topologies/places.yaml")["changes"]
+        return {tuple(one["path"] for one in change["fields"]) for change in changes}
+
+    both = ["east", "west"]
+    with isolated(east.folder):
+        write("[east, west]", "east, west", "east")
+        alone = " ".join(east.apply("topologies/places.yaml", code=1).text.split())
+        assert "answered 500 (Namespace not found)" in alone
+        assert "each cluster of `replication` has to have the namespace" in alone
+        sites.by_name["west"].admin("PUT", f"namespaces/{sites.tenant}/places")
+        east.apply("topologies/places.yaml")
+        assert live() == (both, both, ["east"])
+        east.assert_settled("topologies/places.yaml")
+        east.admin("POST", f"persistent/{sites.tenant}/places/J/replication", ["east"])
+        east.admin("POST", f"namespaces/{sites.tenant}/places/replication", both)
+        assert east.run("drift", "topologies/places.yaml", code=3).out.count("replication") >= 2
+        east.apply("topologies/places.yaml")
+        assert live() == (both, both, ["east"])
+        write("inherit", "east", "east")
+        east.apply("topologies/places.yaml")
+        assert live() == (None, ["east"], ["east"])
+        write("inherit", "east, west", "east, west")
+        east.apply("topologies/places.yaml")
+        assert live() == (None, both, both)
+        east.assert_settled("topologies/places.yaml")

@@ -133,7 +133,7 @@ def test_plan_and_apply_get_over_a_fault_at_every_read(workspace: Workspace, pro
 def test_a_write_whose_answer_never_comes_is_looked_up_and_not_made_twice(
     workspace: Workspace, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, topics: str
 ) -> None:
-    monkeypatch.setattr(admin_http, "TIMEOUT", (2.0, 1.0))
+    monkeypatch.setattr(admin_http, "TIMEOUT", 2.0)
     workspace.topology(topics, HEAD)
     proxy.choose = Once(HANGS, lambda request: request.is_write)
     assert (found := _apply(workspace)).code == 0, found.text

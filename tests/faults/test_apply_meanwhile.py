@@ -100,11 +100,11 @@ def test_what_is_edited_amid_an_apply_is_not_written_over(
     edits = _edits(workspace)
     right = run._index
 
-    def first_edit(*given: Any, before: bool) -> None:
+    def first_edit(admin: Any, plan: Any, *removed: Any) -> None:
         """Where an apply has looked at everything, and is about to write."""
-        for name in told if before else ():
+        for name in told if not removed else ():
             edits[name][0]()
-        right(*given, before=before)
+        right(admin, plan, *removed)
 
     monkeypatch.setattr(run, "_index", first_edit)
     said = words(workspace.apply(code=1).out)
@@ -161,7 +161,7 @@ def test_two_applies_at_once_without_a_lease_end_in_what_the_next_one_can_put_ri
             try:
                 report = run.run(session, plan, run.RunOptions(name))
                 ended[name] = "complete" if report.complete else "told"
-            except Exception as problem:  # noqa: BLE001
+            except Exception as problem:  # noqa: BLE001 - the test compares its type
                 ended[name] = type(problem).__name__
 
     threads = [threading.Thread(target=one, args=(name,)) for name in "ab"]

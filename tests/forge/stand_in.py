@@ -43,6 +43,8 @@ class StandIn:
     activities: list[Json] = field(default_factory=list)
     permissions: dict[str, str | None] = field(default_factory=dict)
     """Of accounts, where it is not `write`; None: the account is none of a person."""
+    programs: frozenset[str] = frozenset({"copilot"})
+    """Accounts of programs whose login does not say so."""
     runs: dict[int, Json] = field(default_factory=dict)
     artifacts: dict[int, tuple[Json, bytes]] = field(default_factory=dict)
     tokens: dict[str, Json] = field(default_factory=dict)
@@ -180,7 +182,9 @@ class StandIn:
                 return self._activities(query)
             case "collaborators", _, _:
                 held = self.permissions.get(unquote(what), "write")
-                return answer_json({"permission": held}) if held else answer_json({"message": "not a user"}, 404)
+                user = {"login": unquote(what), "type": "Bot" if unquote(what).lower() in self.programs else "User"}
+                found = {"permission": held, "user": user}
+                return answer_json(found) if held else answer_json({"message": "not a user"}, 404)
             case "pulls", _, _:
                 return self._page(self.reviews.get(int(what), []), query)
             case "actions", "artifacts", _:

@@ -6,7 +6,7 @@ import http.client
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -114,16 +114,16 @@ class SampleMessages:
         topic, ground = self.text or peeked()["topic"], self.text or "orders"
         return LaneMessages(topic, ground, None, "dead", "kodo-hold", document, ended=False, longest_wait=86_400_000)
 
-    def export(self, question: LaneQuestion, suffix: str) -> Iterator[bytes]:
+    def export(self, question: LaneQuestion, suffix: str) -> Generator[bytes]:
         self.asked.append((question.where, suffix))
         parse(question.where, NOW)
         encoder_of(suffix)
         if question.topology == "cut off":
             return self._cut_off()
-        return iter([b'{"id": "order-4711"}\n', b'{"id": "order-4712"}\n'])
+        return (one for one in (b'{"id": "order-4711"}\n', b'{"id": "order-4712"}\n'))
 
     @staticmethod
-    def _cut_off() -> Iterator[bytes]:
+    def _cut_off() -> Generator[bytes]:
         yield b'{"id": "order-4711"}\n'
         raise ClusterError(error("K561", "messages cannot be read", "gone"))
 
@@ -135,7 +135,9 @@ class SampleMessages:
         message, name = peeked(self.text), self.text or "billing"
         hit = SearchHit(self.text or "trade", self.text or "orders", message, 86_400_000)
         lane = LaneCopy(name, self.text or "orders-billing-DLQ", self.text or "dead letters", True, message)
-        hit.add(self.text or "key", [lane, LaneCopy(self.text or "mailing", "orders", "L1 ready", False, message)])
+        hit.add(
+            self.text or "key", message, [lane, LaneCopy(self.text or "mailing", "orders", "L1 ready", False, message)]
+        )
         more = (self.text,) if self.text else ()
         hits = [[] if one.startswith(("none", "order ")) else [hit] for one in wanted.texts]
         counted, found = wanted.best(hits)

@@ -80,7 +80,7 @@ class Postgres:
         """Removes the replication slots of a database, which keep it otherwise."""
         name = url.split("?", maxsplit=1)[0].rpartition("/")[2]
         slots = f"pg_replication_slots WHERE database = '{name}'"
-        self._run(f"SELECT pg_terminate_backend(active_pid) FROM {slots} AND active")
+        self._run(f"SELECT pg_terminate_backend(active_pid, 10000) FROM {slots} AND active")  # and waits for its end
         self._run(f"SELECT pg_drop_replication_slot(slot_name) FROM {slots}")
 
     def restart_with(self, **settings: str) -> None:

@@ -122,6 +122,8 @@ def _apply_paths(  # one for each thing that flags say
                     session.client.get()  # whoever has no way to a broker answers no question for nothing
             question = "Apply these changes?" if fleet.only is not None else "Apply these changes to all of them?"
             confirm_all([sessions[name] for name in waiting], approval, question=question)
+        elif waiting:  # ledgers alone: only a protected context asks
+            confirm_all([sessions[name] for name in waiting], approval.approved, question="")
         carry_out(sessions, fleet, approval, waiting=waiting)
 
 
@@ -194,7 +196,7 @@ def _apply_file(reach: TargetClusters, file: str, approval: Approval) -> None:
             check_files(plan)
         waiting = sorted(name for name, plan in fleet.plans.items() if name == ONLY or not plan.empty)
         confirm_all([sessions[name] for name in waiting], approval, question="")
-        carry_out(sessions, fleet, approval, waiting=waiting)
+        carry_out(sessions, fleet, approval, waiting=waiting, from_file=True)
 
 
 def _of_file(reach: TargetClusters, fleet: FleetPlan) -> Mapping[str, TargetOptions]:

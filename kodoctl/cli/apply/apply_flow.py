@@ -37,13 +37,16 @@ C = TypeVar("C", bound=Callable[..., Any])
 _BEGUN: Final[ContextVar[bool]] = ContextVar("begun", default=False)
 """True if the running command may have written."""
 
+_REPEATING: Final = frozenset({"apply", "destroy", "resume"})
+"""Commands that make a new plan of what is left; an undo or a forget, run again, is about what was done so far."""
+
 
 @dataclass(frozen=True, slots=True)
 class Approval:
     """Options that all applying commands share: approval, waiting time for the lease, and output.
 
-    `auto_approve`: do not ask; `names`: protected contexts confirmed by --confirm, None: the option was not given;
-    `lock_timeout`: seconds to wait for another apply, 0: not at all.
+    `auto_approve`: do not ask, except about protected contexts; `names`: protected contexts confirmed by --confirm,
+    None: the option was not given; `lock_timeout`: seconds to wait for another apply, 0: 2 s at most.
     """
 
     auto_approve: bool = False
@@ -72,8 +75,9 @@ def approval_of(
 
 def confirm(connection: Connection, approval: Approval, *, question: str) -> None:
     """Asks the user to answer `question` by typing `yes`, unless --auto-approve was given. For a protected context,
-    asks for the name of the context instead, unless --confirm gave it; --auto-approve does not replace it. Raises
-    UsageError if there is no terminal to ask at, RefusedError for any other answer.
+    asks for the name of the context instead, unless --confirm was given; --auto-approve does not replace it. Raises
+    UsageError if there is no terminal to ask at, RefusedError for any other answer, or if --confirm has only other
+    names. An interrupt at the question ends the command, as in `ask`.
     """
     context = connection.context
     if context is not None and context.protected:
@@ -93,8 +97,8 @@ def confirm(connection: Connection, approval: Approval, *, question: str) -> Non
 
 
 def ask(question: str) -> str:
-    """Asks a question at the terminal, and returns the typed answer; "" if the user typed nothing. An interrupt ends
-    the command, as in `before_writes`.
+    """Asks a question at the terminal, and returns the typed answer; "" if the user typed nothing. An interrupt, or the
+    end of the input, ends the command, as in `before_writes`.
     """
     with before_writes():
         return str(typer.prompt(question, default="", show_default=False, err=True))
@@ -113,8 +117,8 @@ def before_writes() -> Iterator[None]:
 
 
 def applying(function: C) -> C:
-    """Decorator that makes a function a `command` that applies a plan: an interrupt before the first write prints that
-    nothing was applied. The function has to do all of its writes inside `writes`.
+    """Decorator that makes a function a `command` that applies a plan: an interrupt before `writes` begins prints that
+    nothing was applied. The function has to do all of its writes inside `writes`, as `carry_out` does.
     """
 
     @functools.wraps(function)
@@ -147,14 +151,15 @@ def carry_out(
     *,
     waiting: Collection[str] | None = None,
     verb: str = "apply",
+    from_file: bool = False,
 ) -> None:
-    """Carries out the plans of a fleet, blocks meanwhile, and prints a report for each cluster; with JSON output, also
-    for plans without changes. Returns if every cluster of the fleet has a plan, and every change was made and recorded;
-    else ends the command with a nonzero exit code, or raises the error of the only cluster. An interrupt ends the
-    applies after their running calls.
+    """Carries out plans of a fleet, blocks meanwhile, and prints a report for each of them; with JSON output, also an
+    empty report for each plan that is not carried out. Returns if every cluster of the fleet has a plan, every report
+    is complete and without notes, and no interrupt came; else ends the command with a nonzero exit code, or raises the
+    error of the only cluster. An interrupt ends the applies after their running calls, a second one the process.
 
-    `waiting`: contexts whose plans are carried out, because they have changes; None: all. `verb`: name of the command,
-    for the journal.
+    `waiting`: contexts whose plans are carried out, for example because they have changes; None: all. `verb`: name of
+    the command, for the journal; `from_file`: the plans are those of a plan file, which is carried out once.
     """
     from kodoctl.apply.fleet_run import Task
 
@@ -162,9 +167,10 @@ def carry_out(
     tasks = [Task(name, sessions[name], plans[name]) for name in plans if waiting is None or name in waiting]
     ended = _run(tasks, fleet, approval, verb) if tasks else ()
     idle = _without_changes(plans.keys() - {task.context for task in tasks}) if approval.json_output else ()
+    repeats = verb in _REPEATING and not from_file
     for one in (*ended, *idle):
-        show_result(one, json_output=approval.json_output)
-    _tell_unreached(fleet, approval)
+        show_result(one, sessions[one.context], json_output=approval.json_output, repeats=repeats)
+    _tell_unreached(fleet, approval, repeats=repeats)
     _finish(ended, fleet)
 
 
@@ -202,21 +208,23 @@ def _run(tasks: Sequence[Task], fleet: FleetPlan, approval: Approval, verb: str)
     return ended
 
 
-def _tell_unreached(fleet: FleetPlan, approval: Approval) -> None:
+def _tell_unreached(fleet: FleetPlan, approval: Approval, *, repeats: bool) -> None:
     for member in fleet.unreached:
         status = "not planned, not applied"
         show_problem(member.context, status, member.problems, json_output=approval.json_output)
     if fleet.unreached and not approval.json_output:
-        say("Running the same command again, once it answers, continues with what is left.")
+        onward = "Running the same command again" if repeats else "A new plan"
+        say(f"{onward}, once it answers, continues with what is left.")
 
 
 def _finish(ended: Sequence[ClusterResult], fleet: FleetPlan) -> None:
-    """Ends the command with the exit code of the results, if it is not 0. A refusal or a held lease comes first: then
-    nothing was written to any cluster.
+    """Ends the command with the exit code of the results, if it is not 0. A refusal, a held or lost lease comes first,
+    then an interrupt.
     """
     for one in ended:
-        if one.problem is not None and one.problem.exit_code != ExitCode.ERROR and not _held_back(one.problem):
-            finish(one.problem.exit_code)
+        problem = one.problem
+        if isinstance(problem, KodoctlError) and problem.exit_code != ExitCode.ERROR and not _held_back(problem):
+            finish(problem.exit_code)
     if any(one.report is not None and one.report.interrupted for one in ended):
         finish(ExitCode.INTERRUPTED)
     if fleet.unreached or not all(one.complete for one in ended):
@@ -241,9 +249,9 @@ def _quiet(_: str) -> None:
 
 def check_files(plan: Plan) -> None:
     """Raises RefusedError if the files declare something else now than when the plan was made. If one of the plan's
-    paths is missing, nothing is compared, and a note is printed. Nor is a plan without paths compared, or one of
-    `destroy`.
-    Raises InvalidFileError if the files are invalid now, UsageError if they lack the plan's environment.
+    paths is missing (seen from the present working folder), nothing is compared, and a note is printed. A plan without
+    paths is not compared either, nor is one of `destroy`. Raises InvalidFileError if the files are invalid now,
+    UsageError if they lack the plan's environment.
     """
     if not plan.paths or plan.destroying:
         return
@@ -260,8 +268,8 @@ def check_files(plan: Plan) -> None:
 
 
 def show_reviewed(sessions: Mapping[str, Session], fleet: FleetPlan, approval: Approval) -> None:
-    """Prints the plan, unless the output is JSON. Raises RefusedError if the plan is refused, with its findings only if
-    the output is JSON (text shows them in the plan).
+    """Prints the plans of a fleet, unless the output is JSON. Raises RefusedError if any of them is refused: with JSON
+    output it has all findings of all plans, else none, because the printed plans show them.
     """
     if not approval.json_output:
         show_plan(fleet, shown_targets(sessions), verbose=approval.verbose)
@@ -286,8 +294,8 @@ def confirm_changes(
     sessions: Mapping[str, Session], fleet: FleetPlan, approval: Approval, *, question: str
 ) -> list[str]:
     """Asks for confirmation of the plans with changes, as `confirm_all` does; asks nothing for a plan without changes.
-    Returns the contexts of the plans with changes. `question`: text such as "Take this back?"; the names of several
-    clusters are added to it.
+    Returns the contexts of the plans with changes. `question`: text such as "Take this back?"; these contexts are added
+    to it, unless the command has one cluster (`ONLY`).
     """
     waiting = [name for name, plan in fleet.plans.items() if not plan.empty]
     several = "" if fleet.only is not None else f" On {' and '.join(waiting)}."

@@ -25,9 +25,9 @@ _DOING: Final = {
 
 
 class ApplyProgress:
-    """Context that shows the progress of an apply. It prints a line for each finished change on standard error, or with
-    `stream_json` a JSON line for each event on standard output. On a terminal, a table below the lines shows the
-    running changes until the context ends.
+    """Context that shows the progress of an apply. It prints the lines of each end of a step (`event_lines`) on
+    standard error, or with `stream_json` only a JSON line for each event on standard output. If standard error is a
+    terminal (but no dumb one), a table below the lines shows the running changes until the context ends.
 
     Events may come from any thread. Several clusters are shown together (`of`).
     """
@@ -119,8 +119,8 @@ def _verb(event: ApplyEvent) -> str:
 
 
 def event_lines(event: ApplyEvent) -> list[str]:
-    """Lines that show one event, such as `[12/40] created topic.…`. For a change that was not made they have its status
-    and, in further lines, the reason.
+    """Lines that show the end of a step, such as `[12/40] created topic.…`. If the status is not done, they have it
+    and, in further lines folded to the width of the screen, the reason.
     """
     from kodoctl.render.plan_words import DONE
     from kodoctl.text.escaping import one_line
@@ -133,8 +133,9 @@ def event_lines(event: ApplyEvent) -> list[str]:
 
 
 def event_json(event: ApplyEvent) -> dict[str, Any]:
-    """JSON of one event, which `apply --format json` prints as one line. `action`: the change's verb, such as `create`;
-    `number`: steps of the apply that have ended, of `total`.
+    """JSON of one event. Applying commands with `--format json` print it as one line, and add the context if there are
+    several clusters. `status`: kind of the event; `action`: the change's verb, such as `create`; `number`: steps of the
+    apply that have ended, of `total`.
     """
     return {
         "type": "change",

@@ -6,19 +6,23 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kodoctl.cli.common.console import defect, say, tell
 from kodoctl.cli.common.console import report as report_findings
-from kodoctl.cli.common.console import say, tell
 from kodoctl.cli.common.terminal import say_folded
+from kodoctl.errors import KodoctlError
 from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodoctl.apply.fleet_run import ClusterResult
     from kodoctl.apply.report import ApplyReport, ChangeOutcome, ChangeStatus
     from kodoctl.errors import Diagnostic
+    from kodoctl.pulsar.session import Session
 
 
 def report_json(report: ApplyReport) -> dict[str, Any]:
-    """JSON of the report of one cluster's apply. `apply --format json` prints it as a line after the events."""
+    """JSON of the report of one cluster's apply. Applying commands with `--format json` print it as one line after all
+    events, and add the context if there are several clusters.
+    """
     from kodoctl.apply.report import ChangeStatus
 
     return {
@@ -37,12 +41,15 @@ def report_json(report: ApplyReport) -> dict[str, Any]:
     }
 
 
-def show_result(result: ClusterResult, *, json_output: bool) -> None:
-    """Prints the report of one cluster's apply, or the error because of which it wrote nothing. With several clusters,
-    the context is printed too.
+def show_result(result: ClusterResult, session: Session, *, json_output: bool, repeats: bool) -> None:
+    """Prints the report of one cluster's apply, or the error that ended it. With several clusters, the context is
+    printed too. `session`: that of the cluster; `repeats`: as in `report_texts`.
     """
-    if result.problem is not None:
+    if isinstance(result.problem, KodoctlError):
         show_problem(result.context, "not applied", result.problem.diagnostics, json_output=json_output)
+        return
+    if result.problem is not None:
+        show_problem(result.context, "perhaps applied in part", [defect(result.problem)], json_output=json_output)
         return
     assert result.report is not None
     if json_output:
@@ -51,7 +58,12 @@ def show_result(result: ClusterResult, *, json_output: bool) -> None:
         return
     if result.context:
         say(f"--- {result.context}")
-    show_report(result.report)
+    show_report(result.report, context_name(session), repeats=repeats)
+
+
+def context_name(session: Session) -> str:
+    """Name of the context through which a session reaches its cluster; "" if it has none."""
+    return session.connection.context.name if session.connection.context else ""
 
 
 def show_problem(context: str, status: str, problems: Sequence[Diagnostic], *, json_output: bool) -> None:
@@ -68,20 +80,23 @@ def show_problem(context: str, status: str, problems: Sequence[Diagnostic], *, j
     report_findings(problems)
 
 
-def show_report(report: ApplyReport) -> None:
-    """Prints the report of an apply: changes that failed, were skipped or did not start, with their reasons (of many
-    with one reason, only the first and their number); then notes; then counts.
+def show_report(report: ApplyReport, context: str = "", *, repeats: bool = True) -> None:
+    """Prints the report of an apply on standard output: changes that failed, were skipped or did not start, with their
+    reasons (several with one reason may be folded to the first and the number of the others); then notes; then counts,
+    and advice if the apply is not complete. `context`, `repeats`: as in `report_texts`.
     """
-    for text, hang in report_texts(report):
+    for text, hang in report_texts(report, context, repeats=repeats):
         if hang is None:
             say(text)
         else:
             say_folded(text, hang)
 
 
-def report_texts(report: ApplyReport) -> Iterator[tuple[str, int | None]]:
+def report_texts(report: ApplyReport, context: str = "", *, repeats: bool) -> Iterator[tuple[str, int | None]]:
     """Yields the lines that `show_report` prints, each as (text, column at which its further lines begin if it is
-    folded to the width of the screen). The column is None for a line that must not be folded.
+    folded to the width of the screen). The column is None for a line that must not be folded. `context`: that of the
+    cluster, "" if it has none; `repeats`: the command, run again, would continue what is not complete; False: it would
+    refuse, or do something else.
     """
     from kodoctl.apply.report import ChangeStatus
     from kodoctl.text.escaping import one_line
@@ -101,7 +116,19 @@ def report_texts(report: ApplyReport) -> Iterator[tuple[str, int | None]]:
     head = "Applied" if report.complete else "Interrupted" if report.interrupted else "Not complete"
     yield f"{head}: {counts}; {many(report.writes, 'write request')}, {report.seconds:.1f} s.", None
     if not report.complete:
-        yield "Running the same command again continues with what is left.", None
+        yield _advice(report, context, repeats=repeats), None
+
+
+def _advice(report: ApplyReport, context: str, *, repeats: bool) -> str:
+    """The way to continue an apply that is not complete; `context` and `repeats` as in `report_texts`."""
+    from kodoctl.text.escaping import shell_line
+
+    if repeats:
+        return "Running the same command again continues with what is left."
+    if report.journal:
+        reach = ["--context", context] if context else []
+        return f"`{shell_line(['kodoctl', 'apply', '--resume', report.journal, *reach])}` continues with what is left."
+    return "The next plan shows what is left."
 
 
 def _for_one_reason(report: ApplyReport, status: ChangeStatus) -> Iterator[tuple[ChangeOutcome, int]]:

@@ -52,7 +52,7 @@ def destroy(
     *,
     approval: Approval,
 ) -> None:
-    """Delete everything a topology created. Adopted objects are forgotten, not deleted."""
+    """Delete everything a topology created. Adopted objects are forgotten, unless --allow-destroy names them."""
     with open_all(reach.by_context) as sessions:
         chosen = _doomed(sessions, paths, name, namespace, env, allow_destroy)
         fleet = plan_each(sessions, lambda context: _destroy_plan(sessions[context], chosen[context], excludes))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,7 +25,7 @@ from kodoctl.cli.common.cluster_results import (
     show_results,
 )
 from kodoctl.cli.common.command_target import TargetClusters, TargetOptions, connects, reaches
-from kodoctl.cli.common.console import command, reading, say, tell
+from kodoctl.cli.common.console import command, reading, say, say_json, tell
 from kodoctl.cli.common.ledger_option import LedgerOption, ledger_named
 from kodoctl.cli.common.options import Format, bundles
 from kodoctl.cli.common.protected_contexts import Confirm
@@ -54,7 +53,7 @@ def history(
     """Show the applies, recalls and live orders of a namespace.
 
     Says when, by whom, at which commit, and how each ended, oldest first. Also shows replays, and releases, moves and
-    discards of the ledger. Names what it cannot know: other ledgers, and orders before the last 20 of a subscription.
+    discards of the ledger. Names what it cannot know, such as orders before the last 20 of a subscription.
     """
     from kodoctl.cli.apply.namespace_history import journal_history, namespace_history
     from kodoctl.plan.history import find_apply, to_json
@@ -75,7 +74,7 @@ def history(
 
         results = read_each(sessions, read)
     if output is Format.JSON:
-        say(json.dumps(results_json(results, "history", dict), indent=2))
+        say_json(results_json(results, "history", dict))
     else:
         show_results(results, lambda _, one: _show(one, whole=apply_id is not None), "not read")
     finish_problems(results)
@@ -140,7 +139,7 @@ def unlock(
 ) -> None:
     """Take the lease of a namespace from an apply that hangs.
 
-    That apply writes nothing more.
+    That apply writes nothing more after a few seconds.
 
     An apply that died holds no lease; only one without the broker's binary port leaves a lock.
     """

@@ -54,7 +54,11 @@ def namespace_history(admin: Admin, client: BrokerClient, space: NamespaceName, 
 
 def _recalls(admin: Admin, space: NamespaceName, ledger: str) -> tuple[list[RecallRunRow] | None, list[str]]:
     """(runs in the recall ledger, None: not known; sentences about unknown records)."""
-    if "://" not in ledger and not Path(ledger).exists():
+    try:
+        is_there = "://" in ledger or Path(ledger).exists()
+    except OSError as problem:  # such as of a folder that may not be entered
+        return None, [f"recalls, releases and discards: {ledger}: {problem.strerror}"]
+    if not is_there:
         return None, [f"recalls, releases and discards: there is no ledger {ledger} here; --ledger names another"]
     from kodoctl.recall.ledger.delta_ledger import DeltaLedger
 

@@ -67,17 +67,18 @@ def forget(
 
 def _forget_scope(addresses: list[str], names: list[str], namespaces: list[str]) -> ReadScope:
     from kodoctl.pulsar.inventory.read_scope import ReadScope
-    from kodoctl.topology.resources import is_of_platform
+    from kodoctl.topology.names import InvalidNameError
+    from kodoctl.topology.resources import is_of_platform, namespace_of_address
 
     spaces = {command_target.parse_namespace(text) for text in namespaces}
     for address in addresses:
         if is_of_platform(address):
             continue  # it is in no namespace: --namespace names its home
-        place = "/".join(address.partition(".")[2].removeprefix("persistent://").split("/")[:2])
-        if "/" not in place:
+        try:
+            spaces.add(namespace_of_address(address))
+        except InvalidNameError:
             detail = f"{address!r}: write it as a plan prints it, such as topic.persistent://kodo/trade/orders"
-            raise UsageError(error("K507", "not a namespace", detail))
-        spaces.add(command_target.parse_namespace(place))
+            raise UsageError(error("K507", "not a namespace", detail)) from None
     if not spaces or not (addresses or names):
         detail = "name addresses, or --name NAME with --namespace TENANT/NAMESPACE"
         if addresses:

@@ -66,8 +66,8 @@ def _folder(path: Path) -> Path:
 
 
 def _files(paths: Sequence[str], at: _At) -> Iterator[SourceFile]:
-    """Yields the named files, and every `*.yaml` below the named folders, as they were at the revision, deleted ones
-    included; each once.
+    """Yields the named files, and every topology file below the named folders, as they were at the revision, deleted
+    ones included; each once.
     """
     from kodoctl.topology.load import source_of
 
@@ -88,8 +88,7 @@ def _payloads(loaded: LoadedTopology, at: _At) -> Iterator[tuple[str, PayloadFil
     from kodoctl.topology.payload_schemas import payload_of
 
     for ground, payload in loaded.payloads.items():
-        folder = payload.path.parent
-        data = at(folder).read(payload.path) if folder.is_dir() else None
+        data = at(loaded.source.path.parent).read(payload.path)
         yield (
             ground,
             replace(payload, definition=None) if data is None else payload_of(payload.type, payload.path, data),

@@ -107,6 +107,8 @@ def _reach(context: list[str] | None, **flags: str | None) -> TargetClusters:
         raise UsageError(error("K548", "one cluster at a time", detail))
     if len(set(names)) < len(names):
         raise UsageError(error("K548", "two contexts of one cluster", "name each context once"))
+    if len(names) > 1 and "" in names:  # such as of a variable that is not set: the current context is not meant
+        raise UsageError(error("K501", "unknown context", "one of several --context is empty: name each context"))
     return TargetClusters(tuple(TargetOptions(name, **flags) for name in names))
 
 

@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import IO, Annotated, Any, Final, NoReturn, TypeVar
 
@@ -20,6 +21,9 @@ from kodoctl.host.host_facts import working_folder
 from kodoctl.host.private_files import write_whole
 
 C = TypeVar("C", bound=Callable[..., Any])
+_JSON_WORDS: Final = frozenset({
+    "--format json", "--output json", "-o json", "--format=json", "--output=json", "-ojson",
+})  # fmt: skip
 _CALLERS: Final = ("kodoctl.pulsar.binary.deadlines", "kodo_consumer.runtime.threads")
 """Modules that call the client library and can abandon a call."""
 
@@ -100,6 +104,18 @@ def say(text: str = "", *, newline: bool = True, styled: bool = False) -> None:
     _streams.printed = True
     with printing(sys.stdout):
         typer.echo(text, nl=newline, color=styled or None)
+
+
+def say_json(document: object) -> None:
+    """Prints a document as indented JSON on standard output, by parts: as one text, the plan of 20,000 topics would take
+    more memory than the plan itself.
+    """
+    import json
+
+    chunks = json.JSONEncoder(indent=2).iterencode(document)
+    while part := "".join(islice(chunks, 10_000)):
+        say(part, newline=False)
+    say()
 
 
 def tell(text: str) -> None:
@@ -247,12 +263,21 @@ def _report_failure(problems: Sequence[Diagnostic], code: int, options: Mapping[
     """
     report(problems)
     if problems and not _streams.printed and "json" in (options.get("output"), options.get("format")):
-        import json
+        _say_problems(problems, code)
 
-        from kodoctl.plan.serialization import diagnostic_to_json
 
-        found = [diagnostic_to_json(one) for one in problems]
-        say(json.dumps({"type": "error", "exit_code": code, "problems": found}))
+def _say_problems(problems: Sequence[Diagnostic], code: int) -> None:
+    import json
+
+    from kodoctl.plan.serialization import diagnostic_to_json
+
+    found = [diagnostic_to_json(one) for one in problems]
+    say(json.dumps({"type": "error", "exit_code": code, "problems": found}))
+
+
+def _asks_for_json(words: Sequence[str]) -> bool:
+    """True if a command line that could not be parsed asks for JSON."""
+    return not _JSON_WORDS.isdisjoint([*words, *map(" ".join, pairwise(words))])
 
 
 def _told_lost(problem: OSError) -> int:
@@ -317,6 +342,9 @@ def run_application(app: typer.Typer) -> NoReturn:
         if getattr(problem, "ctx", None) is None:  # those that do not know their command
             tell(f"Try '{app.info.name} -h' or the command's own -h for help.")
         code = ExitCode.USAGE
+        if _asks_for_json(sys.argv[1:]):
+            words = problem.format_message() if hasattr(problem, "format_message") else str(problem)
+            _say_problems([error("K598", "an invalid command line", words)], code)
     end_process(code if isinstance(code, int) else ExitCode.OK)
 
 

@@ -136,7 +136,7 @@ def _top(folder: Path) -> Path | None:
 
 def _git(top: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     """Runs git in a folder with a `.git`, and returns its result, failed or not. Raises UsageError (K025) if there is
-    no git, or no result within TIMEOUT seconds.
+    no git, if it cannot be started, or if it gives no result within TIMEOUT seconds.
     """
     settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
     if (git := find_program("git", os.environ)) is None:
@@ -148,6 +148,8 @@ def _git(top: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     except subprocess.TimeoutExpired:
         detail = f"it gives no answer within {TIMEOUT} s in {top}"
         raise UsageError(error("K025", "git is needed", detail)) from None
+    except OSError as problem:  # such as of a program for another machine
+        raise UsageError(error("K025", "git is needed", f"{git}: {problem.strerror}")) from None
 
 
 def earlier_payloads(files: Iterable[SourceFile], ref: str) -> dict[tuple[str, str], PayloadFile]:
@@ -202,7 +204,7 @@ def head_of(path: Path) -> str | None:
 
 def repository(url: str) -> str:
     """Address of a git remote without scheme, user and `.git`, in lower case, so that clones over HTTPS and SSH give
-    the same text.
+    the same text. A port is kept, and so is the colon of `HOST:OWNER/NAME` without a user: these give another text.
     """
     rest = (
         url.partition("://")[2] if "://" in url else url.replace(":", "/", 1) if "@" in url.partition(":")[0] else url

@@ -27,12 +27,15 @@ _KINDS: Final = {
 
 
 def is_plan_file(path: str) -> bool:
-    """True for a path that counts as a plan file: every path that ends in `.json`, and a file of another name whose
-    content is a plan's. False for another file that cannot be read.
+    """True for a path that counts as a plan file: every path that ends in `.json`, every pipe, which is not read (it
+    can be read once, and no topology is read from one), and a file of another name whose content is a plan's. False for
+    another file that cannot be read.
     """
     if path.endswith(".json"):
         return True
     try:
+        if Path(path).is_fifo():
+            return True
         text = Path(path).read_bytes()
         document = json.loads(text) if text[:1] == b"{" else None
     except (OSError, ValueError, RecursionError):
@@ -56,7 +59,8 @@ def read_plan_text(file: str, written_by: str) -> str:
 
 def write_plan_text(text: str, out: str) -> None:
     """Writes a plan file atomically. Only its owner may read it, because plans of recalls contain payloads. Raises
-    UsageError if the file cannot be written, or if it is there and neither empty nor a plan of the same kind.
+    UsageError if the file cannot be written, or if `out` is there and neither an empty file nor a plan of the same
+    kind: a folder, a device such as /dev/null, or a file that cannot be read is not replaced.
     """
     _refuse_other(out, _kind_of(text[:_BEGIN].encode()))
     try:
@@ -66,7 +70,11 @@ def write_plan_text(text: str, out: str) -> None:
 
 
 def _refuse_other(out: str, kind: str) -> None:
-    """Raises UsageError if `out` is there and neither empty nor a plan of this kind, such as "a recall"."""
+    """Raises UsageError if `out` names no file, or if it is there and neither empty nor a plan of this kind, such as "a
+    recall".
+    """
+    if not Path(out).name:  # such as of a variable that is not set
+        raise UsageError(error("K535", "the plan file cannot be written", f"{out!r} names no file: --out FILE"))
     begin = _begin_of(out)
     if begin != b"" and ((other := _kind_of(begin or b"")) != kind or not other):
         which = f"it is the plan of {other}" if other else "it is no plan file"
@@ -77,27 +85,30 @@ def _refuse_other(out: str, kind: str) -> None:
 
 
 def _begin_of(out: str) -> bytes | None:
-    """Returns the first bytes of a file; b"" if there is none or it cannot be read. None: `out` is a pipe, which is not
-    read, because reading would wait for a writer.
+    """Returns the first bytes of a file; b"" if there is none, or its folder may not be entered. None: `out` is there
+    and cannot be read, or is no regular file: reading a pipe would wait for a writer.
     """
     path = Path(out)
-    with suppress(OSError):
-        if path.is_file():
-            with path.open("rb") as file:
-                return file.read(_BEGIN)
-        return None if path.is_fifo() else b""
-    return b""
+    try:
+        if not path.is_file():
+            return None if path.exists() else b""
+    except OSError:  # the writing says what is wrong
+        return b""
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(_BEGIN)
+    return None
 
 
 def check_replaceable(out: str) -> None:
-    """Raises UsageError if `out` is a YAML file with content, or a plan file. Commands call this before they write
-    output that can be made again, such as a drawing or a page, because a YAML file or a plan cannot be made again.
+    """Raises UsageError if `out` is a YAML file with content or one that cannot be read, or a plan file. Commands call
+    this before they write output that can be made again, such as a drawing or a page, because a YAML file or a plan
+    cannot be made again.
     """
     from kodoctl.topology.load import is_yaml
 
-    begin = _begin_of(out) or b""
-    kind = _kind_of(begin)
-    if kind or (begin and is_yaml(out)):
+    begin = _begin_of(out)
+    kind = _kind_of(begin or b"")
+    if kind or (begin != b"" and is_yaml(out)):
         what = f"the plan of {kind}" if kind else "a YAML file"
         raise UsageError(error("K021", "file exists", f"it is {what}: name another with --out", Where(out)))
 
@@ -111,8 +122,8 @@ def _kind_of(begin: bytes) -> str:
 def scratch_file(out: str | None) -> Path:
     """Path of a temporary file of a recall's plan, which the caller may create: in the folder of `out`, or in the
     system's folder for temporary files if `out` is None. The file is removed when the process ends, unless
-    `keep_scratch` renames it. Raises UsageError if there is no folder for temporary files, or if `out` is there and
-    neither empty nor a recall's plan.
+    `keep_scratch` renames it. Raises UsageError if there is no folder for temporary files, or if `out` is not None and
+    `write_plan_text` would not replace it by a recall's plan.
     """
     if out is not None:
         _refuse_other(out, _RECALL)

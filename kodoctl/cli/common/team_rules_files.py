@@ -23,9 +23,9 @@ def team_rules(files: Sequence[SourceFile], named: Sequence[str] | None, against
     """Team rules for topology files: those of the rules files at or above them, and of the files `named` by `--rules`.
     None if there is no rules file. Raises UsageError for a missing file of `--rules`, or an unknown revision.
 
-    With `against`, the rules files of that git revision judge as well: they also apply to topologies that have left
-    their folder since, and to objects that a rule would have judged at that revision. So a change under review can make
-    rules stricter, but can neither weaken them nor move an object out of their reach.
+    With `against`, each of these files judges as it was at that git revision as well, if it is in a repository of the
+    topology files: also topologies that have left its folder since, and objects that a rule would have judged then. So
+    a change under review can make rules stricter, but can neither weaken them nor move an object out of their reach.
     """
     from kodoctl.topology.team_rules.discovery import places_of_rules
 
@@ -33,7 +33,7 @@ def team_rules(files: Sequence[SourceFile], named: Sequence[str] | None, against
     apart = {os.path.realpath(name) for name in named or ()}
     there = [place for place in places if os.path.lexists(place) and os.path.realpath(place) not in apart]
     left = list(_left(files, against)) if against is not None else []
-    earlier = list(_earlier(places, against)) if against is not None else []
+    earlier = list(_earlier(places, named or (), files, against)) if against is not None else []
     if not (there or named or earlier or left):
         return None
     from kodoctl.topology.load import read_source
@@ -113,8 +113,12 @@ def _name_of(file: SourceFile) -> str:
     return node.value if node is not None and isinstance(node.value, str) else ""
 
 
-def _earlier(places: Sequence[Path], against: str) -> Iterator[SourceFile]:
-    """Yields the rules files that a git revision had at these places."""
+def _earlier(
+    places: Sequence[Path], named: Sequence[str], files: Sequence[SourceFile], against: str
+) -> Iterator[SourceFile]:
+    """Yields the rules files that a git revision had at these places, and those of `--rules` (`named`) that a repository
+    of the topology files had.
+    """
     from kodoctl.cli.common.git import Revision
     from kodoctl.topology.load import source_of
 
@@ -122,3 +126,9 @@ def _earlier(places: Sequence[Path], against: str) -> Iterator[SourceFile]:
     for place in places:
         if (data := revision(place.parent).read(place)) is not None:
             yield source_of(data, str(place))
+    revisions = {one.top: one for one in (revision(file.path.parent) for file in files)}
+    there = {os.path.realpath(place) for place in places}
+    for path in (Path(name) for name in named if os.path.realpath(name) not in there):
+        for one in revisions.values():
+            if (data := one.read(path)) is not None:
+                yield source_of(data, str(path))

@@ -15,7 +15,7 @@ from kodoctl.cli.common.console import command, finish, is_terminal, reading, sa
 from kodoctl.cli.common.options import Format
 from kodoctl.dev.instance import Auth, EngineName, Homes, Instance
 from kodoctl.dev.ports import AskedPorts
-from kodoctl.errors import ExitCode, RefusedError, error
+from kodoctl.errors import ExitCode, KodoctlError, RefusedError, error
 from kodoctl.host.user_folders import cache_folder, data_folder
 
 FORMAT_VERSION = 1
@@ -142,10 +142,19 @@ def down(
     if not names or not _is_there(places, names[0]):
         say("Nothing to stop: " + ("there is no instance." if every else f"there is no instance `{name}`."))
         return
+    failures: list[KodoctlError] = []
     for one in names:
-        with show_progress() as progress:
-            ran = service.down(places, os.environ, one, progress)
-        say(f"`{one}` is stopped; data is kept." if ran else f"`{one}` was not running.")
+        try:
+            with show_progress() as progress:
+                ran = service.down(places, os.environ, one, progress)
+        except KodoctlError as problem:  # the others are stopped all the same
+            failures.append(problem)
+        else:
+            say(f"`{one}` is stopped; data is kept." if ran else f"`{one}` was not running.")
+    if failures:
+        raise (
+            KodoctlError(*(one for problem in failures for one in problem.diagnostics)) if failures[1:] else failures[0]
+        )
 
 
 @reading

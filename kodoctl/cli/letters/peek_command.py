@@ -41,7 +41,7 @@ _MOST_CAUSES = 10_000  # further ones are counted as _OTHERS: memory stays bound
 _OTHERS = "(others)"
 _MOST_GROUPS = 2_000
 _SHOWN = 10
-_GROWTH_TIMEOUT = (2.0, 5.0)  # seconds to connect and to answer, for a look that is repeated soon
+_GROWTH_TIMEOUT = 2.0  # seconds for an answer, for a look that is repeated soon
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from kodoctl.cli.apply.apply_flow import Approval, ask, confirm
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
-from kodoctl.cli.common.console import command, finish, is_terminal, say, tell
+from kodoctl.cli.common.console import command, finish, is_terminal, printing, say, tell
 from kodoctl.cli.common.extension_points import LOST_MESSAGES, load
 from kodoctl.cli.common.ledger_option import ledger_named
 from kodoctl.cli.common.options import Format, bundles, parse_duration, parse_rate
@@ -347,7 +347,8 @@ class _Progress:
             return
         self._last = now
         if sys.stderr.isatty():
-            sys.stderr.write(f"\r\x1b[2K{done:,} of {total:,}\r")
-            sys.stderr.flush()
+            with printing(sys.stderr):
+                sys.stderr.write(f"\r\x1b[2K{done:,} of {total:,}\r")
+                sys.stderr.flush()
         else:
             tell(f"{done:,} of {total:,}")

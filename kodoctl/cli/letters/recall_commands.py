@@ -128,6 +128,7 @@ def prepare_plan(
     fill: Fill | None = None,
     run: str | None = None,
     warn: Callable[[Iterable[Diagnostic]], None] = report,
+    in_memory: bool = False,
 ) -> RecallPlan:
     """Makes a recall plan for the command's flags, from the dead letters of `family`; sends nothing. Raises
     KodoctlError.
@@ -137,6 +138,8 @@ def prepare_plan(
             cluster.
         run: id of the run; None: a new one.
         warn: called once, with the warnings about letters that cannot be read, perhaps none.
+        in_memory: the plan itself has all letters, and its limit is at most 100,000 (MAX_LETTERS); False: more than
+            50,000 letters are in a temporary file (`RecallPlan.table`), which `show_plan` keeps beside the plan file.
     """
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.filter.condition import parse
@@ -152,7 +155,7 @@ def prepare_plan(
         request = RecallRequest(
             action, family, parse(asked.where, now), named, level_named(asked.to), asked.limit, asked.again, edit,
             done=done, path=loaded.source.name, environment=loaded.environment, because=asked.because,
-            table=scratch_file(asked.out),
+            table=None if in_memory else scratch_file(asked.out),
         )  # fmt: skip
         cluster = RecallCluster(session)
         made = prepare(request, cluster, DeltaLedger(ledger_named(asked.ledger)), fill)

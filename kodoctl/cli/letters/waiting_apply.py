@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from math import ceil
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from kodoctl.documents.recall_document import SendReport
     from kodoctl.recall.ledger.recall_ledger import RecallLedger
     from kodoctl.recall.plan.recall_plan import RecallPlan
+    from kodoctl.recall.send.lane_pause import LanePause
 
 
 @command
@@ -73,15 +75,18 @@ class PausedSend(NamedTuple):
     stays_paused: bool = False
 
 
-def send_paused(approved: ApprovedPlan, pace: SendPace, background: Background | None = None) -> PausedSend:
+def send_paused(
+    approved: ApprovedPlan, pace: SendPace, background: Background | None = None, kept: threading.Event | None = None
+) -> PausedSend:
     """Carries out a plan of waiting messages: pauses their lane, waits until workers have left it, sends or discards
     the messages, and ends the pause unless the report says that another attempt is needed. A plan without messages
     pauses nothing. `background`: stops the attempt, and takes its lines and progress; None: Ctrl-C stops it, and they
-    are printed.
+    are printed. `kept`: set, also before an exception, if an order of the plan's run pauses the lane or may, and
+    cleared if none does: while it is set, the plan's file must stay, because another plan cannot end the pause.
 
     Raises KodoctlError: if a message may have been sent before that, the lane stays paused, and the same command, run
-    again, continues; else the pause is ended. An error at the end of the pause is printed and not raised, because the
-    report of the sent messages must not be lost.
+    again, continues; else the pause is ended if the cluster permits it. An error at the end of the pause is printed and
+    not raised, because the report of the sent messages must not be lost.
     """
     from kodoctl.pulsar.control.override_store import OverrideStore
     from kodoctl.recall.ledger.delta_ledger import DeltaLedger
@@ -97,6 +102,18 @@ def send_paused(approved: ApprovedPlan, pace: SendPace, background: Background |
     store = OverrideStore(session.admin, ground, plan.subscription)
     clock = PauseClock(lambda: int(time.time() * 1000), sleep)
     pause = LanePause(plan, session.admin, store, command_target.who(), clock, speak)
+    try:
+        return _send_in_pause(approved, pause, pace, ledger, background)
+    finally:
+        if kept is not None and pause.stays is not None:
+            (kept.set if pause.stays else kept.clear)()
+
+
+def _send_in_pause(
+    approved: ApprovedPlan, pause: LanePause, pace: SendPace, ledger: RecallLedger, background: Background | None
+) -> PausedSend:
+    """Sends a plan's messages between the begin and the end of the pause, as `send_paused` says."""
+    plan, speak = approved.plan, background.tell if background else tell
     began = time.monotonic()
     pause.begin(pace.wait, pace.sending(plan))
     try:
@@ -116,7 +133,7 @@ def send_paused(approved: ApprovedPlan, pace: SendPace, background: Background |
 
 
 def may_have_sent(plan: RecallPlan, ledger: RecallLedger) -> bool:
-    """False if the recall ledger shows that no attempt at the plan began to send or discard; True otherwise, also if
+    """False if the recall ledger shows that no attempt at the plan sent or discarded a message; True otherwise, also if
     the ledger cannot be read.
     """
     from kodoctl.recall.ledger.recall_ledger import has_begun

@@ -2,14 +2,15 @@
 
 Each plan is stored before its lane is paused, so that the same command continues after a kill; no other plan takes the
 messages of a paused lane. The stored plan is deleted when another attempt would have nothing to do, or when none of its
-messages was sent. Plans are in the folder of --plans, else in the user's state folder, never in the working folder. A
-stored plan is carried out only if it matches this run's options.
+messages was sent and its pause has ended. Plans are in the folder of --plans, else in the user's state folder, never in
+the working folder. A stored plan is carried out only if it matches this run's options.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -91,9 +92,9 @@ def release(
 
     Plans it, pauses each lane, sends each message once, and ends the pause.
 
-    Workers get the messages within seconds, and limits apply to them. A lane without such messages is not
-    paused. After a kill or an interruption the same command continues. To review first, use `waiting plan`
-    and `waiting apply`.
+    Workers get the messages within seconds after that, and limits apply to them. A lane without such messages
+    is not paused. After a kill or an interruption the same command continues, and the lane may stay paused
+    until then. To review first, use `waiting plan` and `waiting apply`.
     """
     from kodoctl.render.waiting_text import release_lines
 
@@ -147,11 +148,13 @@ class _LaneRelease:
     ) -> None:
         self._target, self._plans, self._where, self._because = target, plans, where, because
         self._rate, self._pace, self._ledger, self._names = rate, pace, ledger, names
+        self._kept = threading.Event()  # the pause of the stored plan's run stays, or may
         self.interrupted = False
 
     def run(self, loaded: LoadedTopology, lane: WaitingLane) -> Iterator[LaneReleaseRow]:
         """Carries out the plan that an earlier run left, and yields a row for it. Then, if that plan is complete,
-        releases the messages that wait now, with as many plans as they need, and yields one row for them.
+        releases the messages that wait now, with as many plans as they need, and yields one row for them, before an
+        exception only if something was released.
         """
         with self._target.session() as session:
             file = self._file(session, lane)
@@ -164,7 +167,13 @@ class _LaneRelease:
             if not row.complete:
                 return
         row = LaneReleaseRow(lane.lane)
-        self._release(loaded, lane, file, row)
+        try:
+            self._release(loaded, lane, file, row)
+        except BaseException:
+            if row.released or row.problems:  # by an earlier plan of the same lane
+                row.complete = False
+                yield row
+            raise
         yield row
 
     def _earlier_run(self, file: Path, loaded: LoadedTopology, lane: WaitingLane) -> str:
@@ -219,21 +228,22 @@ class _LaneRelease:
         if file.exists():
             detail = f"another run of this command stored its plan in {file} meanwhile; nothing was sent by this one"
             raise LockedError(error("K563", "another recall is running", detail))
+        self._kept.clear()
         write_plan_text(recall_plan_file.dumps(made), str(file))
 
     def _forget_unsent(self, made: RecallPlan, file: Path) -> None:
-        """Deletes the plan's file if nothing was sent: the next run starts afresh and may choose other
-        messages.
+        """Deletes the plan's file if nothing was sent: the next run starts afresh and may choose other messages. Not
+        while the pause of the plan's run stays, which no other plan can end.
         """
         from kodoctl.recall.ledger.delta_ledger import DeltaLedger
 
-        if file.exists() and not may_have_sent(made, DeltaLedger(self._ledger)):
+        if not self._kept.is_set() and file.exists() and not may_have_sent(made, DeltaLedger(self._ledger)):
             file.unlink(missing_ok=True)
 
     def _attempt(self, file: Path, row: LaneReleaseRow) -> None:
         flags = ApplyFlags(str(file), self._rate, self._ledger, max_age=_RESUMED, confirm_name=self._names)
         with approved_plan(self._target, flags, Format.JSON, waiting=True) as approved:
-            done = send_paused(approved, self._pace)
+            done = send_paused(approved, self._pace, kept=self._kept)
         report = done.report
         row.released += report.sent + report.had_already + report.already
         row.problems += [*report.refused, *report.unclear, *report.elsewhere, *report.stored_twice]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +9,7 @@ import typer
 from kodoctl.cli.common import plan_options
 from kodoctl.cli.common.cluster_results import finish_problems, open_all, results_json, show_results, shown_targets
 from kodoctl.cli.common.command_target import TargetClusters, reaches
-from kodoctl.cli.common.console import Environment, Paths, finish, judging, say
+from kodoctl.cli.common.console import Environment, Paths, finish, judging, say_json
 from kodoctl.cli.common.options import Format
 from kodoctl.cli.common.terminal import show_lines
 from kodoctl.cli.plan.planning_flow import PlanFlags, plan_all
@@ -55,7 +54,7 @@ def drift(
             for name, one in results.items()
         }
         if output is Format.JSON:
-            say(json.dumps(results_json(documents, "drift", dict), indent=2))
+            say_json(results_json(documents, "drift", dict))
         else:
             targets = shown_targets(sessions)
             show_results(
@@ -72,7 +71,7 @@ def drift(
 
 def drift_document(session: Session, found: Drift) -> DriftDocument:
     """The drift of one cluster as JSON, with the number of stored entries that the next apply would deliver again,
-    which is read from the cluster. Raises KodoctlError.
+    which is read from the cluster (None: it cannot be counted). Blocks; raises no KodoctlError.
     """
     from kodoctl.plan.drift import to_json
     from kodoctl.plan.live.returning_entries import returning_entries

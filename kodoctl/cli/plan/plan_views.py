@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from kodoctl.cli.common.console import reading, say
+from kodoctl.cli.common.console import reading, say, say_json
 from kodoctl.cli.common.plan_files import read_plan_text, write_plan_text
 from kodoctl.cli.common.terminal import show_lines
 from kodoctl.errors import UsageError, Where, error
@@ -111,7 +110,7 @@ def _show(
     if output is PlanFormat.TEXT:
         show_lines(lines(document, target))
     elif output is PlanFormat.JSON:
-        say(json.dumps(document, indent=2))
+        say_json(document)
     else:
         say(texts[output](document, target))
 

@@ -62,7 +62,8 @@ def status(
     ] = False,
     watch: Annotated[bool, typer.Option("--watch/--once", help="Show it again and again, until Ctrl-C.")] = False,
     every: Annotated[
-        float, typer.Option("--every", min=0.5, help="Refresh interval of --watch, in seconds.", metavar="SECONDS")
+        float,
+        typer.Option("--every", min=0.5, max=86_400, help="Refresh interval of --watch, seconds.", metavar="SECONDS"),
     ] = 5.0,
     output: Annotated[StatusFormat, typer.Option("--format", help="text or json; watched, a document a line.")] = (
         StatusFormat.TEXT
@@ -125,26 +126,29 @@ def _watch(
     """Shows the status every `every` seconds until Ctrl-C: in place on a terminal, otherwise as a block, or as
     a line of JSON.
 
-    A failed reading is reported, and the next one follows all the same: a user may want to watch a broker that
-    restarts.
+    A failed reading is reported on standard error and, with text, above the earlier status, which stays; it has no line
+    of JSON. The next one follows all the same: a user may want to watch a broker that restarts.
     """
     from kodoctl.ui.rate_history import RateHistory
 
     histories = {name: RateHistory(every) for name in snapshot}
+    problem: ClusterError | None = None
     try:
         with live_screen(plain=output is StatusFormat.JSON) as screen:
             while True:
                 if output is StatusFormat.JSON:
-                    say(json.dumps(_document(snapshot)))
+                    if problem is None:
+                        say(json.dumps(_document(snapshot)))
                 else:
                     for name, one in snapshot.items():
                         if not isinstance(one, KodoctlError):
                             histories[name].add(one)
-                    _redraw(screen, snapshot, every, shown, histories, everything=everything)
+                    _redraw(screen, snapshot, every, shown, histories, problem, everything=everything)
                 time.sleep(every)
                 try:
-                    snapshot = look()
-                except ClusterError as problem:
+                    snapshot, problem = look(), None
+                except ClusterError as failed:
+                    problem = failed
                     report(problem.diagnostics)
     except KeyboardInterrupt:
         return
@@ -156,11 +160,13 @@ def _redraw(
     every: float,
     shown: Mapping[str, str],
     histories: Mapping[str, RateHistory],
+    problem: ClusterError | None,
     *,
     everything: bool,
 ) -> None:
-    """Shows the status of the only cluster, or the statuses of several below their targets. Each reading has its time:
-    a failed one leaves the earlier one on the screen.
+    """Shows the status of the only cluster, or the statuses of several below their targets. Each reading has its time.
+    `problem`: error of the last reading of the only cluster, which is shown above the earlier status; None: the reading
+    did not fail.
     """
     from kodoctl.plan.fleet import ONLY
     from kodoctl.status.status_text import status_lines
@@ -183,6 +189,6 @@ def _redraw(
     if only is None or isinstance(only, KodoctlError):
         screen(f"{many(len(snapshot), 'cluster')}, every {every:g} s", lines())
     else:
-        screen(
-            f"{head(ONLY, only)}, every {every:g} s", status_lines(only, histories[ONLY].earlier, everything=everything)
-        )
+        failed = [] if problem is None else [Line(f"not read since: {one_line(problem, 300)}", "bold red"), Line()]
+        status = status_lines(only, histories[ONLY].earlier, everything=everything)
+        screen(f"{head(ONLY, only)}, every {every:g} s", [*failed, *status])

@@ -86,7 +86,7 @@ def docs(
         document = catalogue_document(expansions, chosen)
     named = paths_or_default(paths)
     document["commit"] = commit_of(named)
-    document["repository"] = source_of_topology(Path(named[0])).origin
+    document["repository"] = source_of_topology(expansions[0].topology.source.path).origin
     if against is not None:
         document = _with_changes(document, expansions, named, against, chosen)
     _warn_of_refusals(expansions, chosen, against)

@@ -27,7 +27,7 @@ def check_folder(folder: Path) -> list[str]:
         raise _refusal(f"{folder} is not a folder")
     try:
         mark: Any = json.loads((folder / MARK).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         mark = None
     if isinstance(mark, dict) and mark.get("format") == _FORMAT and isinstance(mark.get("pages"), list):
         return [page for page in mark["pages"] if isinstance(page, str) and _is_page(page)]
@@ -45,9 +45,9 @@ def _refusal(detail: str) -> UsageError:
 
 
 def _is_page(path: str) -> bool:
-    """True for the path of a page: in the folder or one below it."""
+    """True for the path of a page: in the folder or one below it, of characters that the system takes."""
     *above, name = path.split("/")
-    return name.endswith(".html") and len(above) < 2 and not {"", ".", ".."} & {*above, name}
+    return path.isprintable() and name.endswith(".html") and len(above) < 2 and not {"", ".", ".."} & {*above, name}
 
 
 def write_pages(folder: Path, pages: Mapping[str, str], earlier: list[str]) -> None:

@@ -62,7 +62,8 @@ def _code_help(number: str) -> CodeHelp:
 
     if number not in CODES:
         near = ", ".join(get_close_matches(number, CODES, 3))
-        raise UsageError(error("K032", "nothing to explain", f"no code {number}; codes that look alike: {near}"))
+        detail = f"no code {number}{near and f'; codes that look alike: {near}'}"
+        raise UsageError(error("K032", "nothing to explain", detail))
     return code_help(number, rules_of(number))
 
 

@@ -15,7 +15,7 @@ import typer
 
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
-from kodoctl.cli.common.console import command, say, tell, write_file
+from kodoctl.cli.common.console import command, say, tell
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error
 
 if TYPE_CHECKING:
@@ -94,12 +94,10 @@ def _check_options(several: bool, name: str | None, out: str | None) -> None:  #
 
 
 def _find_namespaces(session: Session, places: Iterable[str]) -> list[NamespaceName]:
-    """The namespaces in `places`; for a Pulsar tenant all of its namespaces, without the control namespace. Raises
-    UsageError (K509) if a tenant does not exist.
+    """The namespaces in `places`; for a Pulsar tenant those that `_importable` chooses. Raises UsageError (K509) if a
+    tenant does not exist, ClusterError if its namespaces cannot be listed.
     """
-    from kodoctl.protocol.properties import CONTROL_NAMESPACE
     from kodoctl.pulsar.admin.admin import must
-    from kodoctl.topology.names import NamespaceName
 
     found: dict[NamespaceName, None] = {}
     for place in places:
@@ -110,9 +108,28 @@ def _find_namespaces(session: Session, places: Iterable[str]) -> list[NamespaceN
         if reply.missing:
             where = command_target.shown_target(session.connection)
             raise UsageError(error("K509", "namespace not found", f"no tenant {place} is on {where}"))
-        names = [NamespaceName.parse(text) for text in must(reply, f"listing the namespaces of {place}")]
-        found |= dict.fromkeys(space for space in sorted(names) if space.namespace != CONTROL_NAMESPACE)
+        found |= dict.fromkeys(_importable(place, must(reply, f"listing the namespaces of {place}")))
     return list(found)
+
+
+def _importable(tenant: str, listed: Iterable[str]) -> list[NamespaceName]:
+    """The namespaces of a Pulsar tenant, sorted, without the control namespace. Prints a line about each whose name has
+    another form, such as the old TENANT/CLUSTER/NAMESPACE, and one if no namespace is left.
+    """
+    from kodoctl.protocol.properties import CONTROL_NAMESPACE
+    from kodoctl.text.escaping import one_line
+    from kodoctl.topology.names import InvalidNameError, NamespaceName
+
+    found: list[NamespaceName] = []
+    for text in listed:
+        try:
+            found.append(NamespaceName.parse(text))
+        except InvalidNameError:
+            tell(f"{one_line(text)}: not of the form TENANT/NAMESPACE; no file")
+    found = sorted(space for space in found if space.namespace != CONTROL_NAMESPACE)
+    if not found:
+        tell(f"{tenant}: no namespaces to import; no file")
+    return found
 
 
 def _files(spaces: Sequence[NamespaceName], out: str, *, several: bool) -> dict[NamespaceName, Path]:
@@ -173,7 +190,7 @@ def _write_all(live: Live, files: dict[NamespaceName, Path]) -> None:
 
     names = Counter(space.namespace for space in files)
     problems: list[Diagnostic] = []
-    written = 0
+    written: set[Path] = set()
     for space, file in files.items():
         try:
             alone = names[space.namespace] == 1
@@ -187,21 +204,28 @@ def _write_all(live: Live, files: dict[NamespaceName, Path]) -> None:
         except KodoctlError as problem:
             problems += problem.diagnostics
             continue
-        written += 1
+        written.add(file.parent)
         tell(f"{file}: {_import_summary(found)}")
     if written:
-        tell(f"Next: kodoctl plan {' '.join(sorted({str(file.parent) for file in files.values()}))}")
+        tell(f"Next: kodoctl plan {' '.join(sorted(map(str, written)))}")
     if problems:
         raise KodoctlError(*problems)
 
 
 def _write(file: Path, found: Import) -> None:
+    """Writes a file, missing folders above it, and the schema for editors. Raises UsageError (K020) if the file cannot
+    be written, or if somebody wrote it while the cluster was read.
+    """
     from kodoctl.cli.topology.editor_schema import editor_schema
 
     with contextlib.suppress(OSError):  # writing the file says why it cannot
         file.parent.mkdir(parents=True, exist_ok=True)
     schema = editor_schema(file)
-    write_file(str(file), f"{schema.line}{found.text}".encode())
+    try:
+        with file.open("xb") as stream:
+            stream.write(f"{schema.line}{found.text}".encode())
+    except OSError as problem:
+        raise UsageError(error("K020", "cannot write file", f"{file}: {problem.strerror}")) from None
     schema.write()
 
 

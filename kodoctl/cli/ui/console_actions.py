@@ -60,7 +60,8 @@ class ConsoleActions:
         found = lane_topic(expansion, topic)
         ground = expansion.topology.spec.topics[found.ground]
         if subscription not in ground.subscriptions or found.subscription not in (None, subscription):
-            detail = f"{topic} has {', '.join(ground.subscriptions)}, not {subscription!r}"
+            there = [found.subscription] if found.subscription is not None else list(ground.subscriptions)
+            detail = f"{topic} has {', '.join(there)}, not {subscription!r}"
             raise UsageError(error("K022", "unknown topic", detail))
         if found.state is State.DEAD:
             family_of(expansion.topology, found.ground, subscription)

@@ -7,9 +7,10 @@ console that was killed. The file is removed when everything in it is done.
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -54,6 +55,16 @@ PAGE_WORDS: Final = {
 _PARTS: Final = 12  # causes, and tenants, that a page offers alone
 
 
+@dataclass(slots=True)
+class _Attempts:
+    """State of all attempts of this console at one plan. `kept`: as in `send_paused`; `since`: begin of the first
+    attempt, ms since the epoch, 0: there was none.
+    """
+
+    kept: threading.Event = field(default_factory=threading.Event)
+    since: int = 0
+
+
 class LetterActions:
     """Maker of plans on dead and waiting letters. `env`: value of --env, `ledger`: value of --ledger;
     None: not given.
@@ -90,7 +101,7 @@ class LetterActions:
             findings=tuple(findings),
             choices=tuple(_parts(form["summary"].get("by_cause", {}), form["summary"]["by_tenant"], request, lane)),
             confirm=partial(_confirm, connection, made, short),
-            carry_out=partial(self._carry_out, made, file, short, expansion),
+            carry_out=partial(self._carry_out, made, file, short, expansion, _Attempts()),
         )
 
     def unfinished(self) -> list[str]:
@@ -120,7 +131,8 @@ class LetterActions:
             file, lane.ground, request.subscription, request.where, to, request.limit, request.again,
             because=request.because, ledger=self._ledger, env=self._env,
         )  # fmt: skip
-        return prepare_plan(session, RecallAction(request.action.value), flags, loaded, family, warn=findings.extend)
+        action = RecallAction(request.action.value)
+        return prepare_plan(session, action, flags, loaded, family, warn=findings.extend, in_memory=True)
 
     def _carry_out(
         self,
@@ -128,6 +140,7 @@ class LetterActions:
         file: Path,
         short: str,
         expansion: Expansion,
+        attempts: _Attempts,
         confirmation: Confirmation,
         watch: Watch,
     ) -> ActionResult:
@@ -139,25 +152,25 @@ class LetterActions:
         flags = ApplyFlags(str(file), _RATE, self._ledger, hash_=answer, confirm_name=[confirmation.context])
         if waiting:
             flags = replace(flags, max_age="1d")
-        stays, since = False, int(time.time() * 1000)
+        stays, attempts.since = False, attempts.since or int(time.time() * 1000)
         try:
             with approved_plan(self._target, flags, Format.JSON, waiting=waiting) as approved:
                 began = time.monotonic()
                 if waiting:
-                    report, seconds, stays = send_paused(approved, SendPace.of(_WAIT, _RATE), background)
+                    report, seconds, stays = send_paused(approved, SendPace.of(_WAIT, _RATE), background, attempts.kept)
                 else:
                     report = approved.send(background=background)
                     seconds = time.monotonic() - began
         except BaseException:
-            if not may_have_sent(made, DeltaLedger(ledger_named(self._ledger))):
+            if not attempts.kept.is_set() and not may_have_sent(made, DeltaLedger(ledger_named(self._ledger))):
                 forget_plan(file)
             raise
         complete = report.complete and not stays
         if complete:
             forget_plan(file)
         lines = tuple(recall_report_lines(report, made.action, seconds, made.kind.noun, PAGE_WORDS))
-        sent = report.sent + report.had_already
-        outcome = OutcomeReading(self._target, expansion, made, sent, since) if sent else None
+        sent = report.sent + report.had_already + (report.already if made.action.sends else 0)
+        outcome = OutcomeReading(self._target, expansion, made, sent, attempts.since) if sent else None
         return ActionResult(lines, complete, () if complete else (continuing,), outcome)
 
 

@@ -169,11 +169,15 @@ class _Searched:
         member = shown_member(letter, self._form, text)
         return None if member is None else f"payload.{member}"
 
-    def copies(self, letter: DeadLetter, cursors: Mapping[str, Cursor]) -> list[LaneCopy]:
+    def shown(self, letter: DeadLetter) -> PeekedMessage:
+        """A stored message as the pages show it."""
+        return as_json(letter, self._form)
+
+    def copies(self, letter: DeadLetter, message: PeekedMessage, cursors: Mapping[str, Cursor]) -> list[LaneCopy]:
         """A stored message as each subscription of the topic sees it: its lane, and whether it waits there (None: not
-        known).
+        known). `message`: as `shown` returns it.
         """
-        message, entry = as_json(letter, self._form), (letter.position.ledger, letter.position.entry)
+        entry = letter.position.ledger, letter.position.entry
         lane, topic = lane_text(self.topic.level, self.topic.state), self.topic.name.local
 
         def waits(subscription: str) -> bool | None:
@@ -189,10 +193,10 @@ def _hits(found: Iterable[tuple[_Searched, Iterable[_Match]]]) -> list[SearchHit
     for place, letters in found:
         for letter, cursors, fact in letters:
             key = place.expansion.name, place.topic.ground, letter.identity
-            copies = place.copies(letter, cursors)
+            message = place.shown(letter)
             wait = longest_wait(place.expansion, place.topic.ground, *place.readers)
-            hit = SearchHit(place.expansion.name, place.topic.ground, copies[0].message, wait)
-            hits.setdefault(key, hit).add(fact, copies)
+            hit = hits.setdefault(key, SearchHit(place.expansion.name, place.topic.ground, message, wait))
+            hit.add(fact, message, place.copies(letter, message, cursors))
     return list(hits.values())
 
 
@@ -291,12 +295,12 @@ class MessageReading:
             document: PeekDocument = {**looked, "unread": reader.unread.lines()}
         return letter_causes(document, ended=budget.ended, count=count)
 
-    def export(self, question: LaneQuestion, suffix: str) -> Iterator[bytes]:
-        """Returns an iterator over the bytes of a file with all messages of a lane that its subscription has not
+    def export(self, question: LaneQuestion, suffix: str) -> Generator[bytes]:
+        """Returns a generator of the bytes of a file with all messages of a lane that its subscription has not
         acknowledged and that meet the condition, as `peek --out` writes it. `suffix`: format of the file, `jsonl` or
         `parquet`.
 
-        Raises UsageError at once for an unknown lane, an invalid condition or another format. The iterator raises
+        Raises UsageError at once for an unknown lane, an invalid condition or another format. The generator raises
         ClusterError if messages cannot be read, if the lane has more than 200,000 messages or reading takes longer than
         120 s, or if another file is being written: the file is then incomplete.
         """
@@ -304,7 +308,7 @@ class MessageReading:
         condition, encoder = parse(question.where, _now()), encoder_of(suffix)
         form, budget = payload_form(self._admin, expansion, topic), _Budget(_MOST_EXPORTED, _EXPORT_S)
 
-        def parts() -> Iterator[bytes]:
+        def parts() -> Generator[bytes]:
             if not self._exports.acquire(blocking=False):
                 detail = "another file is being written for this console: wait until it is there"
                 raise ClusterError(error("K561", "messages cannot be read", detail))

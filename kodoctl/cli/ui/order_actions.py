@@ -53,8 +53,8 @@ class OrderActions:
             )
 
     def plan(self, request: OrderRequest) -> ActionPlan:
-        """Makes the plan of giving an order or taking it back, and stores nothing. If somebody gives or takes back an
-        order of the same subject before the user confirms the plan, carrying it out refuses. Raises KodoctlError.
+        """Makes the plan of giving an order or taking it back, and stores nothing. If an order of the same subject is
+        given, taken back or ends before the plan is carried out, carrying it out raises. Raises KodoctlError.
         """
         with self._open(**request.place) as book:
             order, standing, notes = self._look(book, request)
@@ -79,9 +79,7 @@ class OrderActions:
         with self._open(**request.place) as book:
             order, standing, notes = self._look(book, request)
             if _digest(request, standing) != digest:
-                detail = (
-                    "somebody gave or took back an order of this subject meanwhile: plan again; nothing was written"
-                )
+                detail = "an order of this subject was given or taken back meanwhile, or ended: plan again; nothing was written"
                 raise RefusedError(error("K533", "the cluster changed since the plan", detail))
             orders = book.take_back(order.concerns) if request.back else book.give(order)
         for note in notes:

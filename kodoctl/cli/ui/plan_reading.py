@@ -59,27 +59,32 @@ class PlanReading:
         space = of_topology(self._expansions, topology).namespace
         book = ("--ledger", self._ledger) if self._ledger != LEDGER else ()
         command = self._words.line_of_cluster("kodoctl history", str(space), *book)
+        holder = self._holder(space)  # before the journal too: an apply that ends meanwhile was not cut off
         with BrokerClient(self._connection) as client:
             document = namespace_history(self._admin, client, space, self._ledger)
-            return NamespaceHistory(document, command, self._holder(space))
+            return NamespaceHistory(document, command, holder or self._holder(space))
 
     def stopped(self) -> tuple[StoppedApply, ...]:
         """Reads the journals of all topologies. Returns the latest apply of each namespace that did not complete and
         whose lease nobody holds. A journal that cannot be read counts as none.
         """
-        from kodoctl.cli.apply.namespace_history import journal_history
-        from kodoctl.plan.history import to_json
-
         names = {one.namespace: one.name for one in reversed(self._expansions.values())}
         found: list[StoppedApply] = []
         with BrokerClient(self._connection) as client:
             for space, name in names.items():
                 with suppress(KodoctlError):
-                    latest = journal_history(self._admin, client, space)[0].latest
-                    applies = [] if latest is None else [to_json(latest)]
-                    stopped = stopped_apply(name, str(space), applies, self._holder(space))
-                    found += [stopped] if stopped is not None else []
+                    stopped = self._stopped_in(client, space, name)
+                    # read again: an apply that ended between its journal and its lease was not stopped
+                    if stopped is not None and self._stopped_in(client, space, name) == stopped:
+                        found.append(stopped)
         return tuple(found)
+
+    def _stopped_in(self, client: BrokerClient, space: NamespaceName, name: str) -> StoppedApply | None:
+        from kodoctl.cli.apply.namespace_history import journal_history
+        from kodoctl.plan.history import to_json
+
+        latest = journal_history(self._admin, client, space)[0].latest
+        return stopped_apply(name, str(space), [] if latest is None else [to_json(latest)], self._holder(space))
 
     def _holder(self, space: NamespaceName) -> str:
         return str(held_by(self._admin, space) or "")

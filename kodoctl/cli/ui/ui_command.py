@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired
     from kodoctl.ui.first_screen import CommandWords
 
-_ANSWER_S = (5.0, 10.0)  # seconds to connect, seconds to answer: the page is read again soon
-
 
 @command
 @connects
@@ -69,7 +67,7 @@ def ui(
 
     connection = target.connection()
     desired = command_target.load_desired(paths, command_target.environment_of(connection, env))
-    with closing(HttpAdmin(connection, limit=0.0, timeout=_ANSWER_S)) as admin:
+    with closing(HttpAdmin(connection, limit=0.0)) as admin:
         words = _words(target, desired, paths, env)
         data = console_data(
             connection, admin, desired, words, NamedFiles(paths, env, audit or [], ledger_named(ledger))

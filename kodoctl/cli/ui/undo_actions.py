@@ -73,7 +73,7 @@ class UndoActions:
     def _carry_out(self, plan: Plan, space: NamespaceName, _: Confirmation, watch: Watch) -> ActionResult:
         from kodoctl.apply.fleet_run import Task, run_fleet
         from kodoctl.apply.run import RunOptions
-        from kodoctl.cli.apply.apply_report import report_texts
+        from kodoctl.cli.apply.apply_report import context_name, report_texts
         from kodoctl.plan.fleet import ONLY
 
         def listen(event: ApplyEvent) -> None:
@@ -83,7 +83,8 @@ class UndoActions:
         with self._target.session() as session:
             task = Task(ONLY, session, plan)
             (ended,) = run_fleet([task], [], options, listen=lambda _: listen, stop=watch.stop)
+            context = context_name(session)
         assert ended.report is not None, "errors of one cluster are raised"
-        lines = tuple(Line(text, hang=hang) for text, hang in report_texts(ended.report))
+        lines = tuple(Line(text, hang=hang) for text, hang in report_texts(ended.report, context, repeats=False))
         history = self._words.line_of_cluster("kodoctl history", str(space), "--id", "last")
         return ActionResult(lines, ended.complete, (history,))

@@ -70,7 +70,7 @@ CLUSTER_CODES: Final[dict[str, dict[str, Code]]] = {
         "K438": Code("a publication of another cluster or namespace",
                      "Rename the source, name another database, or remove the comment of a topology that is gone."),
         "K439": Code("a forbidden subscription type",
-                     "Declare an allowed `type`, or allow the type that workers use (`pulsar-admin … set-subscription-types-enabled`)."),
+                     "Declare an allowed `type`, or allow the type that workers use in `subscription_types` of the topic's policies or of `namespace_policies`."),
         "K440": Code("another database than at the last apply",
                      "Set the variable to the database of the last apply; if the source moved, give the old one up with `kodoctl forget`."),
         "K441": Code("unread messages would expire earlier",
@@ -173,6 +173,6 @@ CLUSTER_CODES: Final[dict[str, dict[str, Code]]] = {
                      "Run it in a job of the forge, as `.github/workflows/kodoctl-plan.yml` and `deploy/gitlab/topologies.gitlab-ci.yml` do."),
         "K548": Code("one cluster at a time", "Name the one, or several contexts, once each, where a plan may have several.",
                      ("two contexts of one cluster", "other clusters than planned")),
-        "K549": Code("another cluster of the plan refused", "Settle what that cluster's report says; nothing was written anywhere."),
+        "K549": Code("another cluster of the plan refused", "Settle what that cluster's report says; at most new Pulsar tenants were made."),
     },
 }

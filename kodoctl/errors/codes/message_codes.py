@@ -86,6 +86,7 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
         "K597": Code("no beginning of the replay", "Say --from TIME, or --message POSITION."),
     },
     "Anything else": {
+        "K598": Code("an invalid command line", "Use the arguments and options that the command's `-h` lists."),
         "K599": Code("a defect of kodoctl",
                      "Report it with the file it names; after an apply, `kodoctl plan` shows what is left."),
     },
@@ -234,11 +235,13 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
         "K817": Code("an option of a service", "Give it together with --every, or leave it out."),
         "K820": Code("a fact that Spark does not have", "Leave it out, or plan with `kodoctl recall plan`."),
         "K821": Code("Spark could not choose the letters", "Run it again; `kodoctl recall plan` does the same without Spark."),
-        "K822": Code("a lane has other partitions than planned", "Plan again: each letter's partition is part of the plan."),
+        "K822": Code("a lane has other partitions than planned",
+                     "Plan again, by a file that has as many: each letter's partition is part of the plan.",
+                     ("a topic has other partitions than the file",)),
         "K823": Code("a task of Spark's that sends letters failed", "Run the same command again: it goes on where it was."),
         "K825": Code("an option of lost messages", "Give it together with --lost, or leave it out."),
         "K826": Code("the ledger of recalls is not here", "Name the one that `recall apply` wrote with --ledger; --again plans without it, if it is gone."),
         "K827": Code("no plan of a write-off", "Make one with `kodoctl pipeline write-off plan`; a changed file is refused."),
-        "K828": Code("a write-off that cannot be meant", "Give a reason, for whoever reads the note later."),
+        "K828": Code("a write-off that cannot be meant", "Name a topic of the file, and a reason for the note."),
     },
 }

@@ -5,11 +5,12 @@ shares are rarely meant.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Container, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, Remedy, error_with_remedy, warning
 from kodoctl.plan.changes import Change, Delete, Update
+from kodoctl.plan.danger.data_loss import affected_topics, changed_policies
 from kodoctl.pulsar.values.ledger import OwnershipKind
 
 if TYPE_CHECKING:
@@ -21,18 +22,21 @@ LARGEST: Final = 0.2  # of the owned topics and subscriptions, without --allow-s
 FEWEST: Final = 10  # objects; below, a share says little
 K403 = "a large share of what is owned would go or be weakened"
 _COUNTED = ("topic.", "subscription.")
+_WEAKENING: Final = frozenset({"K402", "K406"})  # lost data, fewer copies
 
 
 def blast_radius(
-    desired: Desired, live: Live, changes: Iterable[Change], allowed: float | None
+    desired: Desired, live: Live, changes: Sequence[Change], allowed: float | None
 ) -> tuple[Diagnostic, ...]:
-    """Returns one error (K403) if the changes delete or weaken at least `FEWEST` (10) of the topics and subscriptions
-    that these topologies own, and more than the share `LARGEST` (0.2) of them; a warning instead if `allowed` (0 to 1)
-    is at least their share; else (). A change weakens if it has a danger K402 (lost data) or K406 (fewer copies). A
-    destroy is not judged, because its command names the topologies.
+    """Returns one error (K403) if the changes, with their dangers, delete or weaken at least `FEWEST` (10) of the
+    topics and subscriptions that these topologies own, and more than the share `LARGEST` (0.2) of them; a warning
+    instead if `allowed` (0 to 1) is at least their share; else (). A change weakens its object if it has a danger K402
+    (lost data) or K406 (fewer copies), and a change of a namespace the topics without a value of their own. A destroy
+    is not judged, because its command names the topologies.
     """
     owned = _owned_addresses(desired, live)
-    hit = {change.address for change in changes if change.address in owned and _takes(change)}
+    own = changed_policies(changes)
+    hit = {address for change in changes if _takes(change) for address in _weakened(change, live, own)} & owned
     if desired.destroyed or len(hit) < FEWEST or len(hit) <= LARGEST * len(owned):
         return ()
     share = len(hit) / len(owned)
@@ -59,4 +63,20 @@ def _owned_addresses(desired: Desired, live: Live) -> frozenset[Address]:
 def _takes(change: Change) -> bool:
     if isinstance(change, Delete):
         return True
-    return isinstance(change, Update) and any(danger.code in ("K402", "K406") for danger in change.about.dangers)
+    return isinstance(change, Update) and any(danger.code in _WEAKENING for danger in change.about.dangers)
+
+
+def _weakened(change: Change, live: Live, own: Container[tuple[Address, str]]) -> Iterator[Address]:
+    """The addresses of the object that a change takes or weakens, and of the topics of a namespace for which its value
+    counts. `own`: result of `changed_policies`.
+    """
+    yield change.address
+    if isinstance(change, Update):
+        texts = [
+            danger.detail
+            for danger in change.about.dangers
+            if danger.code == "K406" or (danger.code == "K402" and " would drop " in danger.detail)
+        ]  # a K402 may be about topics of others alone
+        for field in change.policy_changes:
+            if any(text.startswith(f"{change.address}: {field.policy}") for text in texts):
+                yield from affected_topics(live, change, field.policy, own)

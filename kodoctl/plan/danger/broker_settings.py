@@ -27,10 +27,11 @@ _FAILOVER_MS: Final = 2_000  # from here on, messages that a client held may sta
 
 
 def broker_config_findings(desired: Desired, live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    """Yields at most one warning for each namespace and each of: automatic creation of topics, their automatic
-    deletion, an ensemble larger than the cluster, stalled delivery of delayed messages; one for each offload driver
-    that is new to an object; and one about all failover subscriptions, if brokers wait too long before a new active
-    consumer gets messages. A value that is unknown causes none.
+    """Yields at most one warning for each namespace and each of: automatic creation of topics, automatic deletion of
+    declared ones, ensembles of declared ones that are larger than the number of known bookies, stalled delivery of
+    delayed messages; one for each offload driver that is new to some object; and one about all failover subscriptions,
+    if brokers wait too long before a new active consumer gets messages. Values are those after the changes; an unknown
+    one causes no warning.
     """
     set_by_plan = namespace_changes(changes)
     subscribed = {

@@ -30,8 +30,9 @@ _TABLE_KINDS: Final = {"v": "a view", "m": "a materialized view", "f": "a foreig
 
 
 def change_data_findings(desired: Desired, live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    """Yields findings about the declared sources (errors, warnings and notes), and about every database that could not
-    be read: of these sources, or with a publication of these topologies.
+    """Yields findings (errors, warnings and notes) about the declared sources whose database was read, and about every
+    database that could not be read, or is another one than before: of these sources, or with a publication of these
+    topologies.
     """
     yield from _unread(desired, live)
     written = {change.address: change for change in sorted(changes, key=lambda one: not isinstance(one, Adopt))}
@@ -258,7 +259,7 @@ class _Readiness:
         if {"update", "delete"} & set(self.source.operations) and facts.identity is None:
             yield self._error(
                 f"{table.name} has no replica identity, so that PostgreSQL would refuse every UPDATE and DELETE on it"
-                f" from the application: give it a primary key, or {full}",
+                f" from the application: give it a primary key (a deferrable one does not count), or {full}",
                 *path,
             )
             return

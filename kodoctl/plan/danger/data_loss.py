@@ -6,7 +6,7 @@ reviewer still reads of the loss.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -48,13 +48,14 @@ K402 = "a lowered value would drop stored data"
 K409 = "takes away what another tenant's roles were given"
 K405 = "partitions grown under an ordered subscription"
 K441 = "unread messages would expire earlier"
+_FULL = TopicFacts(storage_bytes=1 << 62, backlog_bytes=1 << 61, idle_bytes=1 << 61)  # whatever a policy drops, it has
 
 
 @dataclass(frozen=True, slots=True)
 class OtherDeletions:
     """Facts about all changes of a plan, by which each of them is judged. `gone`: addresses of the objects that it
-    deletes; `own`: (address of a topic, policy) for each policy that it changes on a topic itself; `changes`: all
-    changes by address.
+    deletes; `own`: the policies that it changes on an object itself (`changed_policies`); `changes`: the changes by
+    address, of several with one address the last.
     """
 
     gone: frozenset[Address]
@@ -62,11 +63,16 @@ class OtherDeletions:
     changes: Mapping[Address, Change]
 
 
-def _rest_of(changes: Iterable[Change]) -> OtherDeletions:
-    updates = [change for change in changes if isinstance(change, Update) and isinstance(change.after, TopicResource)]
+def changed_policies(changes: Iterable[Change]) -> frozenset[tuple[Address, str]]:
+    """Returns (address, policy) of each policy that the changes set or unset on an object itself."""
+    updates = [change for change in changes if isinstance(change, Update)]
+    return frozenset((update.address, field.policy) for update in updates for field in update.policy_changes)
+
+
+def _rest_of(changes: Sequence[Change]) -> OtherDeletions:
     return OtherDeletions(
         frozenset(change.address for change in changes if isinstance(change, Delete)),
-        frozenset((update.address, one.policy) for update in updates for one in update.policy_changes),
+        changed_policies(changes),
         {change.address: change for change in changes},
     )
 
@@ -85,9 +91,10 @@ class DangerRules:
     now: int  # ms since the epoch
 
     def judge(self, changes: Iterable[Change]) -> tuple[Change, ...]:
-        """Returns the changes in their order, each with its dangers and evidence in its context. A danger of severity
-        ERROR refuses the plan. Most dangers are a WARNING instead if the address is in `allowed`; some cannot be
-        allowed, such as the deletion of a replication slot with a reader.
+        """Returns the changes in their order, each with its dangers and evidence in its context, in place of earlier
+        ones; a change without any is returned as it is. A danger of severity ERROR refuses the plan. Most of these are
+        a WARNING instead if the address is in `allowed`; some cannot be allowed, such as the deletion of a replication
+        slot with a reader.
         """
         all_changes = tuple(changes)
         rest = _rest_of(all_changes)
@@ -114,13 +121,13 @@ class DangerRules:
                     dangers += platform_dangers(change, found, rest.changes, self.allowed)
                 dangers += untrusted_record(change, resource, self.live, self.allowed)
                 dangers += unserved(change, self.live, self.allowed)
-                return with_context(change, dangers=tuple(dangers)) if dangers else change
+                return with_context(change, dangers=tuple(dangers)) if dangers or change.about.dangers else change
             case Update():
                 dangers += (*self._update_dangers(change, rest), *durability_warnings(change))
             case _:
                 pass
         shown = self._figures_of(change.address)
-        if not dangers and not shown:
+        if not dangers and not shown and not change.about.dangers:
             return change
         return with_context(change, dangers=tuple(dangers), evidence=shown)
 
@@ -130,7 +137,7 @@ class DangerRules:
             return asdict(live.facts)
         instances = asdict(live.facts) if live is not None and isinstance(live.facts, FunctionFacts) else {}
         found = self.evidence.get(address)
-        if found is None:
+        if found is None or found.unread:
             return instances
         return {
             **instances,
@@ -176,7 +183,9 @@ class DangerRules:
             yield self._refusal("K401", K401, function.address, ", ".join(stake))
 
     def _package_danger(self, package: PackageResource, rest: OtherDeletions) -> Diagnostic:
-        """The refusal (K401) of a package's deletion; nothing allows it while a known function or connector uses it."""
+        """The refusal (K401) of a package's deletion; K458, which nothing allows, while a known function or connector
+        uses the package.
+        """
         used, stake = package_use(package, self.live, rest.gone)
         if used:
             detail = f"{package.address}: {', '.join(used)} would not start any more: delete or update them first"
@@ -211,7 +220,7 @@ class DangerRules:
 
     def _policy_dangers(self, change: Update, field: PolicyChange, rest: OtherDeletions) -> Iterator[Diagnostic]:
         before, after = counting_value(field, after=False), counting_value(field, after=True)
-        topics = tuple(self._affected_topics(change, field.policy, rest))
+        topics = tuple(affected_topics(self.live, change, field.policy, rest.own))
         of_namespace = isinstance(change.before, NamespaceResource)
 
         def stake(loss_of: Callable[[str, PolicyValue, PolicyValue, Address], str]) -> str:
@@ -219,23 +228,16 @@ class DangerRules:
             return _first_of(losses, of_namespace=of_namespace)
 
         values = f"{field.policy} {_shown_value(before)} → {_shown_value(after)}"
-        if lost := stake(self._loss):
-            yield self._refusal("K402", K402, change.address, f"{values} would drop {lost}")
+        losses = [f"would drop {lost}"] if (lost := stake(self._loss)) else []
+        if self._loss_of(field.policy, before, after, _FULL, Evidence()) and (
+            names := unknown_topics(self.live, change)
+        ):
+            losses.append(f"may drop messages of {names}")
+        if losses:
+            yield self._refusal("K402", K402, change.address, f"{values} {'; and '.join(losses)}")
         elif early := stake(self._earlier):
             advice = "apply checks the ages again, and refuses (K402) messages that are too old by then"
             yield warning("K441", K441, f"{change.address}: {values}: {early}; {advice}")
-
-    def _affected_topics(self, change: Update, policy: str, rest: OtherDeletions) -> Iterator[Address]:
-        """Yields the topic itself, or the topics of a namespace without a value of their own. A topic whose own value
-        changes in the same plan is judged by that change.
-        """
-        if isinstance(change.before, TopicResource):
-            yield change.address
-            return
-        assert isinstance(change.before, NamespaceResource)
-        for address, topic in self.live.topics_in(change.before.name):
-            if policy not in topic.policies and (address, policy) not in rest.own:
-                yield address
 
     def _loss(self, policy: str, before: PolicyValue, after: PolicyValue, address: Address) -> str:
         """Loss of a topic's stored data; "" for none. An upper bound, in whole ledgers."""
@@ -243,7 +245,11 @@ class DangerRules:
         facts = found.facts if found else None
         if not isinstance(facts, TopicFacts):
             return ""
-        evidence = self.evidence.get(address, Evidence())
+        return self._loss_of(policy, before, after, facts, self.evidence.get(address, Evidence()))
+
+    def _loss_of(
+        self, policy: str, before: PolicyValue, after: PolicyValue, facts: TopicFacts, evidence: Evidence
+    ) -> str:
         match policy, before, after:
             case "retention", Retention(), Retention():
                 return _retention_loss(before, after, facts, evidence, self.now)
@@ -276,6 +282,34 @@ class DangerRules:
             return ""
         age = age_text(max(0, self.now - oldest))
         return f"up to {size_text(facts.backlog_bytes)} of unread messages, the oldest {age} old, would expire at an age of {limit}"
+
+
+def affected_topics(
+    live: Live, change: Update, policy: str, changed: Container[tuple[Address, str]]
+) -> Iterator[Address]:
+    """Yields the address of the topic that a change concerns, or those of the topics of its namespace that were read
+    and have no value of their own. `changed`: (address of a topic, policy) for each policy that the plan changes on a
+    topic itself: such a topic is judged by that change.
+    """
+    if not isinstance(change.before, NamespaceResource):
+        yield change.address
+        return
+    for address, topic in live.topics_in(change.before.name):
+        if policy not in topic.policies and (address, policy) not in changed and topic.name not in live.unread:
+            yield address
+
+
+def unknown_topics(live: Live, change: Update) -> str:
+    """Text that names the first topic of a changed namespace of which only the name is known, and why, and counts the
+    others; "" if there are none.
+    """
+    if not isinstance(change.before, NamespaceResource):
+        return ""
+    if not (unknown := sorted(live.unknown_topics_in(change.before.name))):
+        return ""
+    address, why = unknown[0]
+    more = f" and {many(len(unknown) - 1, 'more topic')}" if len(unknown) > 1 else ""
+    return f"{address}{more}: {why}"
 
 
 def _first_of(stakes: Iterable[tuple[Address, str]], *, of_namespace: bool) -> str:

@@ -23,9 +23,9 @@ _SUMMARY: Final = "the broker does not keep messages until they are due"
 
 
 def delayed_delivery_findings(desired: Desired, live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    """Yields a warning (K211) for each namespace whose broker delivers waiting messages at once, or keeps them for a
-    shorter time than the files have them wait (with their random addition). Yields none for a namespace that has no
-    setting of its own if the broker's configuration is unknown.
+    """Yields a warning (K211) for each namespace in which the files have messages wait at the broker, if that delivers
+    delayed messages at once, or keeps them for a shorter time than the longest of these waits with its random addition.
+    Yields none for a namespace that has no setting of its own if the broker's configuration is unknown.
     """
     set_by_plan = namespace_changes(changes)
     for namespace in desired.namespaces:

@@ -17,8 +17,9 @@ K406 = "durability or replication lowered"
 
 
 def durability_warnings(change: Update) -> Iterator[Diagnostic]:
-    """Yields a warning (K406) if the change gives persistence a smaller ensemble or quorum, or the broker's own
-    numbers, which are not known, and one if it takes a cluster out of the replication. Only new messages are concerned.
+    """Yields a warning (K406) if the change gives persistence a smaller ensemble or quorum than is known to apply, or
+    the broker's own numbers if these are not known, and one if it takes a cluster out of the replication. Only new
+    messages are concerned.
     """
     for one in change.policy_changes:
         before, after = one.counting(after=False), one.counting(after=True)

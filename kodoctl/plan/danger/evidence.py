@@ -21,10 +21,11 @@ _KEEPING = frozenset({"retention", "ttl", "backlog_quota"})  # judged by the age
 
 
 def evidence_wanted(changes: Iterable[Change], live: Live) -> Iterator[Address]:
-    """Yields the addresses of the live objects whose evidence the danger rules need: functions and objects of the whole
-    cluster that are deleted; tenants that lose a cluster; topics and subscriptions that are deleted; topics whose
-    retention, TTL or backlog quota changes, either by a change of the topic or, for topics without a value of their
-    own, by one of the namespace. The last two kinds come only if `holds_something` is true for them. An address may
+    """Yields the addresses of the live objects whose evidence the danger rules need: functions, connectors and objects
+    of the whole cluster that are deleted; Pulsar tenants that lose a cluster; topics and subscriptions that are
+    deleted; topics whose retention, TTL or backlog quota an update changes, either on the topic itself or, for topics
+    without a value of their own, on the namespace. Topics and subscriptions come only if `holds_something` is true for
+    them, so that topics which `live` does not have (of other topologies in the namespace) never come. An address may
     come twice.
     """
     for change in changes:
@@ -53,7 +54,8 @@ def evidence_wanted(changes: Iterable[Change], live: Live) -> Iterator[Address]:
 
 def holds_something(address: Address, live: Live) -> bool:
     """True if a topic has stored data, clients or a last publish, or a subscription a backlog or consumers. False also
-    for an object of another kind, and for one that `live` does not have.
+    for an object of another kind, for one that `live` does not have, and for a topic of which only the name is known
+    (`Live.unread`).
     """
     match live.objects[address].facts if address in live.objects else None:
         case TopicFacts() as facts:

@@ -24,16 +24,18 @@ _POLICY: Final = "subscription_types"
 
 
 def forbidden_types(desired: Desired, live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    """Yields a warning (K439) for each topology and each subscription type with which its workers could not subscribe
-    after the plan: one about the topics that forbid the type themselves, one about the topics whose namespace forbids
-    it. A warning names the first topic, and the number of the others.
+    """Yields warnings (K439) about topics on which workers of these topologies could not subscribe after the plan,
+    because the topic, or else its namespace, does not allow the type of their subscription. There is one for each
+    topology, type and list of allowed types, apart for topics and for the namespace; it names the first topic, and the
+    number of the others. A topic counts with the types that its file declares, and with its live ones if the file
+    ignores `subscription_types` or the plan is of a part without the topic.
     """
     set_by_plan = namespace_changes(changes)
     for expansion in desired.expansions:
         levels = levels_of(expansion.namespace, live, set_by_plan)
         found: dict[str, list[FamilyTopic]] = {}
         for topic in expansion.topics:
-            for text in _refusals(expansion, topic, levels, _own_policies(topic, live)):
+            for text in _refusals(expansion, topic, levels, _own_policies(topic, desired, live)):
                 found.setdefault(text, []).append(topic)
         for text, topics in found.items():
             more = f"; so {many(len(topics) - 1, 'more topic')}" if len(topics) > 1 else ""
@@ -41,10 +43,13 @@ def forbidden_types(desired: Desired, live: Live, changes: Iterable[Change]) -> 
             yield warning("K439", "a forbidden subscription type", f"{topics[0].name}: {text}{more}", where)
 
 
-def _own_policies(topic: FamilyTopic, live: Live) -> Policies:
+def _own_policies(topic: FamilyTopic, desired: Desired, live: Live) -> Policies:
     """The policies that the topic itself has after the plan, as far as the types go."""
-    match live.objects.get(topic.resource.address):
-        case LiveObject(resource=TopicResource(policies=policies)) if _POLICY in topic.ignore:
+    address = topic.resource.address
+    match live.objects.get(address):
+        case LiveObject(resource=TopicResource(policies=policies)) if (
+            _POLICY in topic.ignore or address not in desired.objects
+        ):
             return policies
         case _:
             return topic.resource.policies

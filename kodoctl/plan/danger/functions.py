@@ -18,6 +18,7 @@ from kodoctl.topology.resources import (
     FunctionResource,
     PackageResource,
     SubscriptionResource,
+    TopicResource,
     kind_label,
 )
 
@@ -38,8 +39,8 @@ STOPPED: Final = "a function or connector that does not run"
 
 
 def function_findings(desired: Desired, part: Desired, live: Live, changes: Sequence[Change]) -> Iterator[Diagnostic]:
-    """Yields all findings about functions and connectors. `part`: the selected part of `desired` in a plan of a part,
-    else `desired` itself.
+    """Yields the findings K450 to K453 about functions, connectors and packages, except those that the comparison
+    (`diff`) has among its conflicts. `part`: the selected part of `desired` in a plan of a part, else `desired` itself.
     """
     yield from unread_functions(part, live)
     yield from stopped_functions(part, live)
@@ -50,10 +51,11 @@ def function_findings(desired: Desired, part: Desired, live: Live, changes: Sequ
 
 
 def unread_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
-    """Yields a finding (K451) for each function, connector or package of these files or topologies that could not be
-    read, and for each kind of functions or connectors of theirs that could not be listed in a namespace: a warning,
-    because the rest can be carried out; an error for a destroy, which would leave them running, and for a topology that
-    was renamed, because their markers would still have its earlier name.
+    """Yields a finding (K451) for each function, connector or package that could not be read, and for each kind of
+    functions or connectors that could not be listed in a namespace, if `desired` declares it, or one of the kind there,
+    or a ledger of its topologies lists one: a warning, because the rest can be carried out; an error for a destroy,
+    which would leave them behind, and for a topology that was renamed, because their markers would still have its
+    earlier name.
     """
     for place, why in sorted(live.unread_functions.items()):
         where = next((one.where for one in desired.objects.values() if _is_in(one.resource.address, place)), None)
@@ -78,7 +80,7 @@ def unread_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
 
 def kept_namespace(namespace: NamespaceName, unknown: Mapping[Address, str]) -> Diagnostic:
     """A warning (K451) about a namespace that a destroy keeps, because whether functions or connectors of others live
-    in it is not known. `unknown`: at least one address with the reason; the warning has the first reason.
+    in it is not known. `unknown`: result of `Live.unknown_functions_in`, not empty; the warning has its first reason.
     """
     address, why = f"namespace.{namespace}", next(iter(unknown.values()))
     detail = f"{address} stays, and is nobody's then, because functions or connectors of others may live in it: {why}"
@@ -87,8 +89,9 @@ def kept_namespace(namespace: NamespaceName, unknown: Mapping[Address, str]) -> 
 
 
 def stopped_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
-    """Yields a finding (K452) for each declared function or connector with fewer running instances than it has: a
-    warning if the worker names an error, else a note, because somebody may have stopped it.
+    """Yields a finding (K452) for each declared function or connector that exists and not all of whose instances run: a
+    warning if the worker names an error, else a note, because somebody may have stopped it. If the worker did not say
+    how many run, there is no finding.
     """
     for address, wanted in sorted(desired.objects.items()):
         found = live.objects.get(address)
@@ -114,16 +117,19 @@ def missing_packages(desired: Desired, live: Live) -> Iterator[Diagnostic]:
 
 def taken_subscriptions(desired: Desired, live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
     """Yields an error (K450) for each deleted function or sink with which Pulsar would delete a subscription that is
-    still needed: the files declare it for workers, or another declared function or sink reads by it.
+    still needed, because the files declare it for workers, or another declared function or sink reads by it, or may
+    read by it because its pattern may match the topic; it names the first such subscription.
     """
     readers = dict.fromkeys(desired.objects, "workers")
     subscriptions: dict[Address, SubscriptionResource] = {}
+    topics = [one.resource.name for one in live.objects.values() if isinstance(one.resource, TopicResource)]
     for address, wanted in desired.objects.items():
         match wanted.resource:
             case FunctionResource() as other:
-                readers |= dict.fromkeys(other.subscriptions, address)
-                named = (SubscriptionResource(topic, other.subscription) for topic in other.input_topics)
-                subscriptions |= {one.address: one for one in named}
+                named = {*other.input_topics, *filter(other.may_match, topics)}
+                own = {one.address: one for one in (SubscriptionResource(topic, other.subscription) for topic in named)}
+                readers = {**dict.fromkeys(own, address), **readers, **dict.fromkeys(other.subscriptions, address)}
+                subscriptions |= own
             case SubscriptionResource() as subscription:
                 subscriptions[address] = subscription
             case _:
@@ -144,8 +150,8 @@ def taken_subscriptions(desired: Desired, live: Live, changes: Iterable[Change])
 
 
 def handed_subscriptions(desired: Desired, changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    """Yields an error (K450) for each deleted subscription that a declared function or sink reads by: it would lose its
-    position.
+    """Yields an error (K450) for each deleted subscription that a declared function or sink reads by, or may read by
+    because its pattern may match the topic: it would lose its position.
     """
     functions = [one.resource for one in desired.objects.values() if isinstance(one.resource, FunctionResource)]
     for change in changes:
@@ -161,8 +167,9 @@ def handed_subscriptions(desired: Desired, changes: Iterable[Change]) -> Iterato
 
 
 def taken_names(live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    """Yields an error (K450) for each function or connector to be created whose name a live one of another kind
-    (function, sink, IO source) has in the same namespace, even if the plan deletes that one: deletions come last.
+    """Yields an error (K450) for each function or connector to be created whose name one of another kind (function,
+    sink, IO source) has in the same namespace, even if the plan deletes that one: deletions come last. It sees only
+    those in `live`, which may not have all kinds of a namespace.
     """
     for change in changes:
         if not isinstance(change, Create) or not isinstance(function := change.after, FunctionResource):
@@ -181,8 +188,9 @@ def _is_in(address: Address, place: Address) -> bool:
 
 
 def package_use(package: PackageResource, live: Live, gone: Collection[Address]) -> tuple[list[Address], str]:
-    """Returns the addresses of functions and connectors that use a package and stay, and a text about those that may
-    use it: Pulsar does not show which package a function has. `gone`: addresses of deleted objects.
+    """Returns (sorted addresses of the functions and connectors in `live` that are known to use a package and are not
+    in `gone`, text about others that may use it, never ""). Only kodoctl records which package a function has: Pulsar
+    does not show it. One that the plan updates to another package counts as well. `gone`: addresses of deleted objects.
     """
     here = [one.resource for one in live.objects.values() if isinstance(one.resource, FunctionResource)]
     staying = [one for one in here if one.address not in gone]
@@ -196,9 +204,9 @@ def package_use(package: PackageResource, live: Live, gone: Collection[Address])
 
 
 def deletion_stake(function: FunctionResource, facts: FunctionFacts, found: Evidence, now: int) -> list[str]:
-    """Texts of the loss by the deletion of a function or connector: unread messages of its subscription, if Pulsar
-    deletes that with it, and running instances, or that these numbers are not known; [] for none. `now`: ms since the
-    epoch.
+    """Texts of the loss by the deletion of a function or connector: the backlog of its subscription, if Pulsar deletes
+    that with it, and its running instances, or that one of these is not known; [] for none. `found`: the evidence of
+    the function; `now`: ms since the epoch.
     """
     stake = []
     if facts.cleans_up and found.unread:

@@ -18,8 +18,9 @@ _SHOWN = 3  # topics named, the rest is counted
 
 
 def changed_grant(change: Delete | Update, live: Live) -> Iterator[Diagnostic]:
-    """Yields one warning (K404) for a grant that is widened, or revoked in part or whole, with the connected consumers
-    of the role. Brokers do not show the roles of producers.
+    """Yields one warning (K404) for a change of a grant: the actions that the role loses and gets, and its connected
+    consumers on the topics of the grant that `live` has, or that they are not known if it has none of these topics.
+    Brokers do not show the roles of producers.
     """
     before = change.before
     assert isinstance(before, GrantResource)
@@ -42,16 +43,17 @@ def takes_away(change: Delete | Update) -> bool:
 
 def _consumers_text(grant: GrantResource, live: Live) -> str:
     """The consumers that are connected with the role where the grant counts."""
-    found = [
-        (found.resource.name.local, count)
+    topics = [
+        (found.resource.name.local, found.facts)
         for found in live.objects.values()
         if isinstance(found.resource, TopicResource)
         and isinstance(found.facts, TopicFacts)
         and grant.target in (found.resource.name, found.resource.name.namespace)
-        for role, count in found.facts.roles
-        if role == grant.role
     ]
+    found = [(local, count) for local, facts in topics for role, count in facts.roles if role == grant.role]
     known = "its producers, if any, are not known"
+    if not topics:
+        return "its clients, if any, are not known"
     if not found:
         return f"no consumer is connected with that role, {known}"
     shown = ", ".join(f"{many(count, 'consumer')} of {topic}" for topic, count in found[:_SHOWN])

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def bundle_findings(desired: Desired, live: Live) -> Iterator[Diagnostic]:
-    """Yields a warning (K444) for each namespace with fewer bundles than its file declares. More are no finding:
-    brokers split bundles under load.
+    """Yields a warning (K444) for each namespace that exists with fewer bundles than its file declares. More are no
+    finding, because brokers split bundles under load; nor is a number that could not be read.
     """
     for wanted in desired.objects.values():
         match wanted.resource:

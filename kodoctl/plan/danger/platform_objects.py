@@ -41,9 +41,10 @@ def platform_dangers(
     change: Delete | Update, evidence: Evidence, changes: Mapping[Address, Change], allowed: frozenset[Address]
 ) -> Iterator[Diagnostic]:
     """Yields a refusal (K454) for the deletion of an object that something uses, and for a tenant that loses a cluster
-    which its namespaces use. `evidence`: has the users of the object; `changes`: all changes of the plan by address,
-    because they may end the use. Only the deletion of a failure domain or an isolation policy can be allowed
-    (`allowed`, then a warning): users of other objects do not work without them.
+    which its namespaces use. `evidence`: has the users of the object, as they were read; `changes`: all changes of the
+    plan by address. A use that one of these ends does not count against a deletion, but does against the loss of a
+    cluster. Only the deletion of a failure domain or an isolation policy can be allowed (`allowed`, then a warning):
+    users of other objects do not work without them.
     """
     resource = change.before
     assert isinstance(resource, PlatformResource)
@@ -76,10 +77,11 @@ def untrusted_record(
     change: Change, resource: PlatformResource, live: Live, allowed: frozenset[Address]
 ) -> Iterator[Diagnostic]:
     """Yields a refusal (K455) for the deletion of an object of the whole cluster, and for its creation or update by a
-    journal instead of a file, if roles can write the journal, or the ledger of its home (the namespace whose ledger
-    says that it is ours). Such roles are the administrators of the Pulsar tenant of its home, and those with `produce`
-    on kodoctl's own namespace in it; for an object without a home, those of every Pulsar tenant that was read. If they
-    could not be read, it yields the refusal as well. A warning instead if its address is in `allowed`.
+    journal instead of a file, if any role can write the journal, or the ledger of its home (the namespace whose ledger
+    says that it is ours). Such roles are the administrators of the Pulsar tenant of its home, and roles with `produce`
+    on kodoctl's own namespace in it, or on a topic there; for an object without a home, those of every Pulsar tenant
+    that was read. If they could not be read, it yields the refusal as well; a Pulsar tenant that does not exist has
+    none. A warning instead if the object's address is in `allowed`.
     """
     by_journal = isinstance(change, Create | Update) and change.about.where is None
     if not (by_journal or isinstance(change, Delete)):
@@ -114,9 +116,10 @@ def _writers(resource: PlatformResource, live: Live) -> frozenset[str] | None:
 
 
 def unserved(change: Change, live: Live, allowed: frozenset[Address]) -> Iterator[Diagnostic]:
-    """Yields a refusal (K457) for an isolation policy that is created, or whose namespaces or patterns change, if the
-    patterns match no running broker: no broker would serve its namespaces, among which may be those of the lease and
-    the journal. A warning instead if its address is in `allowed`; nothing if the running brokers are not known.
+    """Yields a refusal (K457) for an isolation policy that is created, or whose `namespaces`, `primary` or `secondary`
+    change, if neither `primary` nor `secondary` matches the host of a running broker: no broker would serve its
+    namespaces, among which may be those of the lease and the journal. A pattern that only Java can read counts as a
+    match. A warning instead if its address is in `allowed`; nothing if the running brokers are not known.
     """
     after = change.after if isinstance(change, Create | Update) else None
     if not isinstance(after, IsolationPolicyResource) or live.brokers is None:
@@ -149,7 +152,9 @@ def _goes_on(resource: PlatformResource, change: Change | None) -> bool:
 
 
 def users_text(resource: PlatformResource, users: Iterable[PlatformUser]) -> str:
-    """Text that names up to three users of an object, with the way to end their use, or the consequence for them."""
+    """Text that names up to three users of an object and counts the others, with the way to end their use, or the
+    consequence for them. `users`: at least one.
+    """
     found = tuple(users)
     match resource:
         case TenantResource(name=name):
@@ -172,7 +177,9 @@ def users_text(resource: PlatformResource, users: Iterable[PlatformUser]) -> str
 
 
 def lost_clusters_text(lost: frozenset[str], users: Iterable[PlatformUser]) -> str:
-    """Text about the namespaces of a tenant that use the clusters that it would lose."""
+    """Text about the use of the clusters that a Pulsar tenant would lose (`lost`). `users`: its namespaces that use one
+    of them, of which up to three are named and the others counted.
+    """
     return f"cluster {', '.join(sorted(lost))} is used by {_named(users)}"
 
 
@@ -185,8 +192,8 @@ def _named(users: Iterable[PlatformUser]) -> str:
 
 
 def unread_platform(desired: Desired, live: Live) -> Iterator[Diagnostic]:
-    """Yields one warning (K456) about the objects of the whole cluster that this role may not read; nothing if there is
-    none.
+    """Yields one warning (K456) about all objects of the whole cluster that this role may not read, with the first
+    one's reason; nothing if there is none.
     """
     if not live.unread_platform:
         return

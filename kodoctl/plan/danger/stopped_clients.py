@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, warning
-from kodoctl.plan.changes import Change, PolicyChange, Update
+from kodoctl.plan.changes import Change, Update
+from kodoctl.plan.danger.data_loss import affected_topics, changed_policies, unknown_topics
 from kodoctl.pulsar.values.live_objects import TopicFacts
 from kodoctl.text.formatting import many, size_text
 from kodoctl.topology.model.policies import BacklogQuota
-from kodoctl.topology.resources import NamespaceResource
 from kodoctl.topology.units import UNLIMITED, as_limit
 
 if TYPE_CHECKING:
@@ -19,36 +19,40 @@ if TYPE_CHECKING:
     from kodoctl.topology.resources import Address
 
 K433: Final = "a change that stops clients"
+_BUSY: Final = TopicFacts(backlog_bytes=1 << 62, producers=1 << 31, consumers=1 << 31)  # whatever stops clients, it has
 
 
-def stopped_clients(live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    """Yields a warning (K433) for each changed policy that stops clients which are connected now: it names the policy,
-    the first topic, the effect on its clients, and the number of further topics.
+def stopped_clients(live: Live, changes: Sequence[Change]) -> Iterator[Diagnostic]:
+    """Yields a warning (K433) for each policy of a topic or namespace that an update sets to a value which stops
+    clients that are connected now, at once or when they connect again: `encryption_required`, `schema_validation`,
+    `max_producers`, `max_consumers`, or a `backlog_quota` whose size is exceeded already and which stops producers; or
+    which it unsets, so that such a value of the namespace or the broker applies. The warning names the policy, the
+    first topic, the effect on its clients, and the number of further topics; and the topics of which only names are
+    known.
     """
+    own = changed_policies(changes)
     for change in changes:
         if not isinstance(change, Update):
             continue
         for field in change.policy_changes:
+            after = field.counting(after=True)
             found = [
                 f"{address}: {text}"
-                for address, facts in _affected_topics(live, change, field)
-                if (text := _effect_on_clients(field.policy, field.after, facts))
+                for address in affected_topics(live, change, field.policy, own)
+                if isinstance(facts := _facts(live, address), TopicFacts)
+                and (text := _effect_on_clients(field.policy, after, facts))
             ]
-            if found:
-                more = f"; so {many(len(found) - 1, 'more topic')}" if len(found) > 1 else ""
-                yield warning("K433", K433, f"{field.policy} of {found[0]}{more}", change.about.where)
+            texts = [f"of {found[0]}"] if found else []
+            if len(found) > 1:
+                texts.append(f"so {many(len(found) - 1, 'more topic')}")
+            if _effect_on_clients(field.policy, after, _BUSY) and (names := unknown_topics(live, change)):
+                texts.append(f"may stop clients of {names}")
+            if texts:
+                yield warning("K433", K433, f"{field.policy} {'; '.join(texts)}", change.about.where)
 
 
-def _affected_topics(live: Live, change: Update, field: PolicyChange) -> Iterator[tuple[Address, TopicFacts]]:
-    """The topic, or the topics of a namespace that have no value of their own."""
-    topics: Iterable[Address] = (change.address,)
-    if isinstance(change.before, NamespaceResource):
-        own = live.topics_in(change.before.name)
-        topics = (address for address, topic in own if field.policy not in topic.policies)
-    for address in topics:
-        facts = live.objects[address].facts if address in live.objects else None
-        if isinstance(facts, TopicFacts):
-            yield address, facts
+def _facts(live: Live, address: Address) -> object:
+    return live.objects[address].facts if address in live.objects else None
 
 
 def _effect_on_clients(policy: str, after: PolicyValue | None, facts: TopicFacts) -> str:

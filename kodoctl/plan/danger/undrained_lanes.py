@@ -34,10 +34,11 @@ class _Lane:
 def with_lanes(
     changes: tuple[Change, ...], desired: Desired, live: Live, allowed: frozenset[Address]
 ) -> tuple[Change, ...]:
-    """Returns the changes in their order, with further dangers (K408): a refusal for a lane (a topic of a level or of a
-    waiting state) that is deleted with messages in it, which is a warning if its address is in `allowed`; and a warning
-    for a new subscription on a topic from which another one is deleted, if messages would be skipped or delivered
-    again.
+    """Returns the changes in their order, with further dangers (K408): a refusal for a lane that is deleted with unread
+    messages in it, which is a warning if its address is in `allowed`; and a warning for each pair of a new subscription
+    and one that is deleted from the same topic, if messages would be skipped or delivered again, or unread ones come to
+    the new one. A lane here is a topic of a level of a ground topic that is still declared, or of a waiting state of a
+    subscription of it that is still declared.
     """
     lanes = _lanes(desired) if any(_deletes_topic(change) for change in changes) else {}
     replaced = _replaced_subscriptions(changes)

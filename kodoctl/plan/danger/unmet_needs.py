@@ -21,9 +21,10 @@ K220: Final = "more topics than the namespace may have"
 
 
 def unmet_needs(live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    """Yields an error for each change that names a Pulsar cluster which the instance does not have or the tenant is not
-    allowed (K432), and for each namespace in which the plan creates or updates topics, and which then has more than its
-    `max_topics` (K220): each partition counts, topics of other topologies do not. Unknown facts cause no error.
+    """Yields an error for each object to be created or updated that names a Pulsar cluster which neither the instance
+    nor the plan has, or which its Pulsar tenant is not allowed after the plan (K432), and for each namespace in which
+    the plan creates or updates topics, and which then has more than its `max_topics` (K220): each partition counts,
+    topics that other topologies own do not. Unknown facts cause no error.
     """
     made = tuple(changes)
     yield from _unknown_clusters(live, made)

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ImportedSubscription:
-    """One subscription of an imported family: the waiting states that it has, and its dead letter and audit topics
-    (None: it has none).
+    """One subscription of an imported family: its waiting states, and its dead letter and audit topics, as far as their
+    topics belong to the family (None: none does).
     """
 
     states: tuple[State, ...] = ()
@@ -38,8 +38,9 @@ class ImportedSubscription:
 
 @dataclass(frozen=True, slots=True)
 class ImportedFamily:
-    """One imported ground topic (a topic that producers send to): its levels, its subscriptions, and every member by
-    local name, itself included. `producers`: roles that may produce to the ready topic of every level.
+    """One imported ground topic (a topic that producers send to): its levels, L1 included, its subscriptions that a
+    file can declare, by name, and every topic of the family by local name, the ground topic included. `producers`:
+    roles that may produce to the ready topic of every level, and do nothing else there.
     """
 
     topic: TopicResource
@@ -51,10 +52,11 @@ class ImportedFamily:
 
 @dataclass(frozen=True, slots=True)
 class UnownedObjects:
-    """Topics of a namespace that no topology owns, with all subscriptions of the namespace, and its policies and grants
-    as far as a file can express them. `topics`: topics by local name; `subscriptions`: names by local name of their
-    topic; `grants`: actions on the namespace by role; `cluster`: name of the cluster; `producers`: roles that may
-    produce, and nothing else, by local name of their topic.
+    """Topics of a namespace that no topology owns, and its policies and grants that no other topology owns or gives, as
+    far as a file can express them, with all subscriptions that were read in the namespace. `topics`:
+    topics by local name; `subscriptions`: names by local name of their topic; `grants`: actions on the namespace by
+    role; `cluster`: name of the cluster; `producers`: roles that may produce, and nothing else, by local name of their
+    topic.
     """
 
     namespace: NamespaceName
@@ -67,11 +69,12 @@ class UnownedObjects:
 
 
 def recognise_families(seen: UnownedObjects) -> dict[str, ImportedFamily]:
-    """Returns the family of each ground topic, by its local name, sorted. Each topic whose name is valid and has no
-    suffix of a level or state is a ground topic. A topic of a level belongs to the family only if it has the partitions
-    and the subscriptions of the ground topic; a topic of a waiting state only if every level but a backup has one with
-    these partitions and the subscription of its name; an audit topic only if it has these partitions; a dead letter
-    topic always.
+    """Returns the family of each ground topic, by its local name, sorted. Each topic of `seen` whose name is valid and
+    has no suffix of a level, state or audit is a ground topic. A topic of a level belongs to the family only if it has
+    the partitions of the ground topic, and at least those of its subscriptions that a file can declare. Topics of other
+    kinds are of one such subscription: a topic of a waiting state belongs to the family only if each of its levels but
+    a backup has one with these partitions and the subscription; an audit topic only if it has these partitions; a dead
+    letter topic always.
     """
     return {
         local: _family(local, seen)
@@ -132,8 +135,8 @@ def _reader(
 def misfit_reason(
     local: str, seen: UnownedObjects, families: Mapping[str, ImportedFamily], topics: Mapping[str, TopicResource]
 ) -> str:
-    """The reason why a topic with the suffix of a level or state belongs to none of `families`. `topics`: all topics of
-    the namespace by local name.
+    """The reason why a topic with the suffix of a level, state or audit, which belongs to none of `families`, does not.
+    `topics`: all topics of the namespace by local name, it and those with an owner included.
     """
     grounds = [ground for ground in topics if local.startswith(ground) and local in set(_member_names(ground, seen))]
     if not grounds:
@@ -162,7 +165,9 @@ def _member_names(ground: str, seen: UnownedObjects) -> Iterator[str]:
 
 
 def expected_readers(ground: str, local: str, family: ImportedFamily) -> Iterator[str]:
-    """Yields the subscriptions that the family has on its topic `local`; none for a dead letter or audit topic."""
+    """Yields the subscriptions of the family that read its topic `local`; none for a dead letter or audit topic. The
+    holder of dead letters is not one of them. `ground`: local name of the ground topic.
+    """
     if local in {ready_name(ground, level) for level in family.levels}:
         yield from family.readers
         return

@@ -61,7 +61,7 @@ _PLAIN_ROLE: Final = re.compile(r"[\w.@/+-]{1,80}", re.ASCII)  # valid without a
 class Import:
     """An imported topology file. `text`: its YAML; `left_out`: (object or setting, reason) that the file leaves out,
     sorted; `families`: number of its ground topics; `adopted`, `created`: numbers of objects that its first apply
-    adopts and creates.
+    adopts and creates, without the namespace that objects of the whole cluster have as their home.
     """
 
     text: str
@@ -72,16 +72,19 @@ class Import:
 
 
 def import_namespace(live: Live, namespace: NamespaceName, name: str) -> Import:
-    """Returns the file, with the topology `name`, for the topics, subscriptions, policies and grants of a namespace
-    that have no owner and fit the format. All others, and all functions, connectors and schemas, are in `left_out` with
-    the reason. Raises KodoctlError if no such file is valid.
+    """Returns the file, with the topology `name`, for the topics of a namespace that no topology owns, with their
+    subscriptions and producers, and for the namespace's policies and grants that no other topology owns, as far as all
+    of them fit the format. Other objects without an owner, such as all functions, connectors and schemas, and settings
+    that do not fit are in `left_out` with the reason; owned functions, and owned topics with their subscriptions, are
+    in neither. `live`: read with `ReadScope.everything`. Raises KodoctlError if the file is not valid, such as by
+    `name`.
     """
     left_out: dict[str, str] = {**_undeclarable(live, namespace), **dict(_unfit(live, namespace))}
-    left_out |= _odd_roles(live, namespace)
+    left_out |= _odd_roles(live, namespace, name)
     left_out |= _functions(live, namespace)
     excluded: set[str] = set()
     while True:
-        seen = _unowned_objects(live, namespace, excluded)
+        seen = _unowned_objects(live, namespace, name, excluded)
         families = recognise_families(seen)
         expansions, findings = load_import(render(document(name, seen, families), {}))
         changes = diff(desired_inventory(expansions, None), live).changes
@@ -108,8 +111,8 @@ def import_namespace(live: Live, namespace: NamespaceName, name: str) -> Import:
 
 
 def load_import(text: str) -> tuple[tuple[Expansion, ...], dict[int, set[str]]]:
-    """Returns (the expansion of the file's text, alone in a tuple; line -> codes of the lint findings there). Comments
-    of the file will allow these findings. Raises KodoctlError if the file is invalid.
+    """Returns (the expansion of the file's text, alone in a tuple; line -> codes of the lint findings there, errors
+    included). Comments of the file will allow these findings. Raises KodoctlError if the file cannot be loaded.
     """
     expansions, findings = check_set([source_of(text.encode(), "import")], None)
     if not expansions:
@@ -158,7 +161,8 @@ def _unfit(live: Live, namespace: NamespaceName) -> Iterator[tuple[Address, str]
             yield address, "; ".join(f"{name}: {topic.policies[name].reason}" for name in foreign)
 
 
-def _unowned_objects(live: Live, namespace: NamespaceName, excluded: set[str]) -> UnownedObjects:
+def _unowned_objects(live: Live, namespace: NamespaceName, importer: str, excluded: set[str]) -> UnownedObjects:
+    given = _given_by_others(live, namespace, importer)
     topics: dict[str, TopicResource] = {}
     subscriptions: dict[str, set[str]] = {}
     grants: dict[str, tuple[str, ...]] = {}
@@ -166,6 +170,8 @@ def _unowned_objects(live: Live, namespace: NamespaceName, excluded: set[str]) -
     policies: Policies = {}
     for address, found in live.objects.items():
         match found.resource:
+            case GrantResource() if address in given:
+                pass
             case TopicResource(name=name) as topic if name.namespace == namespace and name not in live.unread:
                 odd = any(isinstance(value, Foreign) for value in topic.policies.values())
                 if name.local not in excluded and not odd and claim(address, found, live).owner is None:
@@ -178,7 +184,9 @@ def _unowned_objects(live: Live, namespace: NamespaceName, excluded: set[str]) -
             case GrantResource(target=TopicName() as name, role=role, actions=actions) if name.namespace == namespace:
                 if actions == {"produce"} and _why_not_role(role) is None:
                     producers.setdefault(name.local, set()).add(role)
-            case NamespaceResource(name=name, policies=set_policies) if name == namespace:
+            case NamespaceResource(name=name, policies=set_policies) if name == namespace and claim(
+                address, found, live, asking=importer
+            ).owner in (None, importer):
                 policies = {key: value for key, value in set_policies.items() if not isinstance(value, Foreign)}
             case _:
                 pass
@@ -197,12 +205,23 @@ def _java_retries(seen: UnownedObjects, families: Mapping[str, ImportedFamily]) 
             )
 
 
-def _odd_roles(live: Live, namespace: NamespaceName) -> Iterator[tuple[Address, str]]:
-    """Yields (address, reason) of grants on the namespace whose role no file can hold."""
+def _odd_roles(live: Live, namespace: NamespaceName, importer: str) -> Iterator[tuple[Address, str]]:
+    """Yields (address, reason) of grants on the namespace whose role no file can hold, without those that another
+    topology than `importer` gave.
+    """
+    given = _given_by_others(live, namespace, importer)
     for address, found in live.objects.items():
         match found.resource:
-            case GrantResource(target=target, role=role) if target == namespace and (why := _why_not_role(role)):
+            case GrantResource(target=target, role=role) if (
+                target == namespace and address not in given and (why := _why_not_role(role))
+            ):
                 yield address, f"its role: {why}"
+
+
+def _given_by_others(live: Live, namespace: NamespaceName, importer: str) -> frozenset[Address]:
+    """Addresses of the grants that ledgers of other topologies in the namespace list."""
+    others = (entry for entry in live.ledgers.get(namespace, {}).values() if entry.name != importer)
+    return frozenset(address for entry in others for address in entry.grants)
 
 
 def _functions(live: Live, namespace: NamespaceName) -> dict[str, str]:

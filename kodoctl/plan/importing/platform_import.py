@@ -42,8 +42,9 @@ def import_platform(
 ) -> Import:
     """Returns the file, with the topology `name` in the namespace `home`, for these live objects of the whole cluster.
     Objects that a topology owns, that Pulsar or its brokers write, or that a file cannot declare, are left out with the
-    reason, and so are settings that may be secrets. `owners`: address -> text about the topology whose ledger lists it;
-    `cluster`: name of the cluster that was read. Raises KodoctlError if no such file is valid.
+    reason, and so are settings that may be secrets; passwords in addresses are left out without one. `owners`: address
+    -> text about the topology whose ledger lists it; `cluster`: name of the cluster that was read. Raises KodoctlError
+    if the file is not valid, such as by its `name`.
     """
     left_out: dict[str, str] = {}
     platform: Json = {}

@@ -32,7 +32,9 @@ _HEAD = """\
 
 
 def document(name: str, seen: UnownedObjects, families: Mapping[str, ImportedFamily]) -> Json:
-    """The topology file as plain data, with the keys in the order of the format."""
+    """The topology file as plain data, with the keys in the order of the format, and without values that are no more
+    than defaults.
+    """
     found: Json = {"version": 1, "name": name, "tenant": seen.namespace.tenant, "namespace": seen.namespace.namespace}
     if policies := _namespace(seen):
         found["namespace_policies"] = policies
@@ -169,8 +171,9 @@ def render(data: Json, left_out: Mapping[str, str], findings: Mapping[int, set[s
 
 
 def listed(left_out: Mapping[str, str]) -> Iterator[str]:
-    """Yields the lines of a list of objects and reasons. More than 20 objects of one namespace that have one reason
-    follow a heading with their number, several on a line. Names and reasons are escaped, so that none breaks a line.
+    """Yields the lines of a list of objects and reasons. More than 20 objects that have one reason, and printed names
+    alike up to the last `/` (topics of one namespace, subscriptions of one topic), follow a heading with their number,
+    several on a line. Names and reasons are escaped, so that none breaks a line.
     """
     groups: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for name, reason in sorted(left_out.items()):

@@ -55,10 +55,11 @@ _INCOMPATIBLE: Final = "IncompatibleSchemaException"  # in the 500 that is the b
 
 
 class Tolerance(Enum):
-    """Ways of a plan to treat a part of the cluster that cannot be read: NONE raises an error; REDUCED makes a plan of
-    topics and subscriptions, which cannot be applied, for a role that may read only these; LEFT_OUT leaves out each
-    topic that the broker cannot load and that waiting does not mend, with an error among the findings (a note if no
-    file or ledger entry has it).
+    """Ways of a plan to treat a namespace, a topic or an object of the whole cluster that it needs and cannot read.
+    NONE raises an error. REDUCED does so too, unless the role lacks the right to read it: of such a namespace it plans
+    only topics and subscriptions, and the plan cannot be applied. LEFT_OUT raises an error, too, but leaves out a topic
+    that the broker cannot load: one of ours (of a file, or of our ledger entries) only if waiting does not mend that,
+    with an error among the findings; any other with a note.
     """
 
     NONE = "it raises an error"
@@ -68,14 +69,16 @@ class Tolerance(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """A plan and the live inventory from which it was made."""
+    """A plan and the live inventory from which it was made (if the plan is reduced, that of `drop_unseen`)."""
 
     plan: Plan
     live: Live
 
 
 def scope_of(desired: Desired, namespaces: Iterable[NamespaceName] = ()) -> ReadScope:
-    """Returns the scope that a plan of `desired` reads. `namespaces`: namespaces to read besides those of the files."""
+    """Returns the scope that a plan of all of `desired` reads on the cluster. `namespaces`: namespaces to read besides
+    those of the files.
+    """
     resources = [wanted.resource for wanted in desired.objects.values()]
     return replace(
         _scope(resources, {*desired.namespaces, *namespaces}, desired.all_names),
@@ -115,10 +118,11 @@ def plan_live(
 ) -> PlannedRun:
     """Reads the cluster and the databases of sources, and returns the plan for the declared objects, which may be a
     refused one; writes nothing. `namespaces`: further namespaces to read (destroy by name); `against`: a git revision
-    that separates edits from drift, None: changes have no origin; `selection`: plans a part only, None: everything.
-    Raises UsageError if a name of the selection matches nothing or nothing is left, ClusterError if a part of the
-    cluster cannot be read that `tolerance` does not allow to miss. Databases, functions and objects of the whole
-    cluster that cannot be read are findings of the plan.
+    that separates edits from drift, None: changes have no origin; `selection`: plans a part only, None: everything;
+    LEFT_OUT replaces it if topics are left out. Raises UsageError if a name of the selection matches nothing or nothing
+    is left, ClusterError if a part of the cluster cannot be read that `tolerance` does not allow to miss. Databases,
+    functions and packages that cannot be read are findings of the plan; with REDUCED so are objects of the whole
+    cluster that the role may not read.
     """
     scope = scope_of(desired, namespaces)
     reduced, lenient = tolerance is Tolerance.REDUCED, tolerance is Tolerance.LEFT_OUT
@@ -134,11 +138,12 @@ def plan_live(
 
 
 def just_read(plan: Plan, now: float) -> frozenset[TopicName]:
-    """Returns the topics that a plan deletes whole, if its reading ended at most FRESH_S seconds before `now`, by
-    `time.monotonic`; else none.
+    """Returns the topics that a plan deletes, if this process read the cluster for the plan at most FRESH_S seconds
+    before `now` (by `time.monotonic`); else none. A topic that another change than a delete concerns is left out, and
+    so is one that could not be read.
 
     An apply does not read them again under the lease: each is read right before its DELETE, which refuses an object of
-    another owner, clients and messages (kodoctl.apply.deletes).
+    another owner, and clients and messages that nobody allowed (kodoctl.apply.deletes).
     """
     if plan.reading is None or now - plan.reading.read_at > FRESH_S:
         return frozenset()
@@ -150,7 +155,9 @@ def just_read(plan: Plan, now: float) -> frozenset[TopicName]:
 
 
 def with_known(live: Live, plan: Plan, known: frozenset[TopicName]) -> Live:
-    """Returns `live` with the topics in `known` and their subscriptions, as the plan read them."""
+    """Returns `live` with the topics in `known`, their subscriptions and their schemas as the plan read them; `live`
+    itself for a plan without `reading`.
+    """
     if not known or plan.reading is None:
         return live
     found = {key: one for key, one in plan.reading.objects.items() if topic_of(one.resource) in known}
@@ -158,8 +165,8 @@ def with_known(live: Live, plan: Plan, known: frozenset[TopicName]) -> Live:
 
 
 def scope_of_plan(plan: Plan, known: frozenset[TopicName] = frozenset()) -> ReadScope:
-    """Returns the scope that is read again before a plan is carried out: the objects of its changes, without the topics
-    in `known`.
+    """Returns the scope that is read again before a plan is carried out: that of its changes (`scope_of_changes`), with
+    the flags of its `portion`, and without the topics in `known`.
     """
     own = {*plan.namespaces, *(owner.namespace for owner in plan.owners)}
     names = {name for owner in plan.owners for name in (owner.name, *owner.replaces)}
@@ -168,9 +175,10 @@ def scope_of_plan(plan: Plan, known: frozenset[TopicName] = frozenset()) -> Read
 
 
 def scope_of_changes(changes: Iterable[Change], own: set[NamespaceName], names: Iterable[str]) -> ReadScope:
-    """Returns the scope with the objects of these changes. `own`: namespaces to read; `names`: names of topologies
-    whose ledger entries are read. Only the topics of the changes are read, unless a change concerns all topics of a
-    namespace, such as one of its policies.
+    """Returns the scope with the objects of these changes, without those in databases. `own`, `names`: namespaces to
+    read, and names of our topologies, as `namespaces` and `names` of `ReadScope`. Only the topics of the changes are
+    read, unless a change concerns a namespace or a grant, or is a `Forget` without `before` (of an object outside of
+    databases): then all topics of the namespaces are.
     """
     touched = [resource_of(change) for change in changes if database_of(change.address) is None]
     kinds = PlatformResource | FunctionResource | PackageResource
@@ -189,7 +197,7 @@ def _named_policies(resources: Iterable[Resource | None]) -> frozenset[str]:
 
 
 def topic_of(resource: Resource | None) -> TopicName | None:
-    """The name of the topic of a topic, subscription or schema; None for any other object."""
+    """The name of the topic of a topic, subscription or schema; None for any other object, a grant on a topic too."""
     match resource:
         case TopicResource(name=topic) | SubscriptionResource(topic=topic) | SchemaResource(topic=topic):
             return topic
@@ -198,10 +206,11 @@ def topic_of(resource: Resource | None) -> TopicName | None:
 
 
 def rejudge(admin: Admin, plan: Plan, live: Live, *, now: int, known: frozenset[TopicName] = frozenset()) -> Plan:
-    """Reads new evidence and returns the plan with its changes judged again by `DangerRules` on the present live
-    cluster; order (K405) and lanes (K408) are not judged again. The plan keeps its reviewed evidence: an apply
-    disconnects clients only if that evidence names some. Changes of the topics in `known` keep their dangers. `now`: ms
-    since the epoch. Blocks; raises ClusterError if evidence cannot be read.
+    """Reads new evidence and returns the plan with new dangers of its changes, judged by `DangerRules` on the live
+    inventory `live`; dangers of order (K405) and lanes (K408) are not judged again, and are lost. The plan keeps its
+    reviewed evidence: an apply disconnects clients only if that evidence names some. Changes of the topics in `known`,
+    their subscriptions and schemas keep their dangers. `now`: ms since the epoch. Blocks; raises ClusterError if
+    evidence cannot be read.
     """
     settled = {change.address for change in plan.changes if topic_of(resource_of(change)) in known} if known else set()
     evidence = evidence_for(admin, [change for change in plan.changes if change.address not in settled], live)
@@ -212,7 +221,8 @@ def rejudge(admin: Admin, plan: Plan, live: Live, *, now: int, known: frozenset[
 
 def evidence_for(admin: Admin, changes: Sequence[Change], live: Live) -> Mapping[Address, Evidence]:
     """Reads figures about data and clients that these changes put at risk, and returns them by address; {} if none is
-    at risk. Blocks; raises ClusterError.
+    at risk. Addresses of topics that are gone by now, and of their subscriptions, are missing. Blocks; raises
+    ClusterError, but not for a function whose inputs cannot be read (`Evidence.unread`).
     """
     wanted = tuple(evidence_wanted(changes, live))
     if not wanted:
@@ -231,9 +241,11 @@ def plan_inventory(
     *,
     compares: bool = False,
 ) -> Plan:
-    """Returns the plan for an inventory that has been read already; reads evidence and checks new schemas on the
-    cluster. `compares`: for a comparison with the last apply, so that a topic that is left out and cannot be read is an
-    error. Raises UsageError if `selection` names nothing in the inventory, ClusterError if a part cannot be read.
+    """Returns the plan for an inventory that has been read already; reads evidence on the cluster and, unless the
+    inventory has `unseen` namespaces, checks new versions of schemas and the states of topics there. `compares`: for a
+    comparison with the last apply: a topic of ours that is left out because it cannot be read is an error, not a note,
+    and more topics are checked for their state (`of_all` of `topic_state_findings`). Raises UsageError if a name in
+    `selection` matches nothing in the inventory or nothing is left, ClusterError if a part cannot be read.
     """
     chosen = choose(selection, desired, live) if selection else None
     difference = diff(desired, live, allowances, chosen)
@@ -249,7 +261,7 @@ def plan_inventory(
     plan = make_plan(desired, live, difference, evidence=evidence, allowances=allowances, now=now, against=against)
     if live.unseen:
         return replace(plan, findings=(*unseen_finding(live.unseen), *plan.findings, *unread))
-    states = topic_state_findings(admin, desired, live, plan)
+    states = topic_state_findings(admin, desired, live, plan, of_all=compares)
     return replace(plan, findings=(*plan.findings, *unread, *_incompatible_schemas(admin, plan), *states))
 
 

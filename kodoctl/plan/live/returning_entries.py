@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def returning_entries(admin: Admin, changes: Iterable[Change]) -> dict[str, int | None]:
-    """Counts the stored entries that come again to subscriptions which the changes create at the earliest message, on
-    all partitions or on those that lack them. Returns address of the subscription -> number of entries: 0 if the topic
-    is gone as well, None if they cannot be counted. Blocks; never raises because of the cluster.
+    """Counts the stored entries that come to subscriptions which the changes create at the earliest message, on all
+    partitions or on those that lack them, without partitions that are gone. Returns address of the subscription ->
+    number of entries: 0 if the topic is gone as well; None if they cannot be counted. Blocks; raises no KodoctlError.
     """
     wanted = [(change.address, resource, lacking) for change in changes for resource, lacking in _returning(change)]
 
@@ -31,7 +31,7 @@ def returning_entries(admin: Admin, changes: Iterable[Change]) -> dict[str, int 
         try:
             parts = partitions_of(admin, resource.topic)
             chosen = [part for part in parts if lacking is None or partition_number(part) in lacking]
-            return address, sum(run.entries for part in chosen for run in read_facts(admin, part).ledgers)
+            return address, sum(_stored(admin, part) for part in chosen)
         except UsageError:  # there is no such topic, which is created again as well
             return address, 0
         except KodoctlError:
@@ -41,8 +41,16 @@ def returning_entries(admin: Admin, changes: Iterable[Change]) -> dict[str, int 
         return dict(pool.map(count, wanted))
 
 
+def _stored(admin: Admin, part: str) -> int:
+    """The stored entries of a partition: 0 if it is gone, because it is created again, empty. Raises ClusterError."""
+    try:
+        return sum(run.entries for run in read_facts(admin, part).ledgers)
+    except UsageError:
+        return 0
+
+
 def _returning(change: Change) -> list[tuple[SubscriptionResource, tuple[int, ...] | None]]:
-    """The subscription that a change puts back at the earliest message, with the partitions that lack it (None: all)."""
+    """The subscription that a change makes at the earliest message, with the partitions that lack it (None: all)."""
     match change:
         case Create(after=SubscriptionResource(start="earliest") as resource):
             return [(resource, None)]

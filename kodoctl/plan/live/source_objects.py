@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def with_sources(live: Live, desired: Desired, variables: Mapping[str, str]) -> Live:
-    """Reads the databases, and returns the live inventory with the publications and slots that the files declare, or
-    that ledger entries of their topologies list. `variables`: the environment variables with the URLs. A database that
-    cannot be read, or is another one than at the last apply, raises nothing: it has a `problem` in `databases`, and its
-    objects are not in the result.
+    """Reads the databases, and returns the live inventory with those publications and slots that the files declare, or
+    that ledger entries of their topologies list, as far as they exist. `variables`: the environment variables with the
+    URLs. A database that cannot be read, or is another one than a ledger entry with one of these objects names, raises
+    nothing: it has a `problem` in `databases`, and its objects are not in the result. Blocks.
     """
     entries = (entry.addresses for entry in live.entries if entry.name in desired.all_names)
     tables: dict[str, frozenset[str]] = {}
@@ -34,9 +34,9 @@ def with_objects(
     variables: Mapping[str, str],
     tables: Mapping[str, frozenset[str]] | None = None,
 ) -> Live:
-    """Does the same as `with_sources` for the publications and slots among these addresses: reads of each source both
-    the publication and the slot. `tables`: variable of a database -> tables to look at; None: no tables are looked at.
-    Returns `live` itself if no address is one of a source.
+    """Does the same as `with_sources` for the sources whose publication or slot is among these addresses; reads both,
+    even if only one is. `tables`: variable of a database -> tables to look at; None: no tables are looked at. Returns
+    `live` itself if no address is one of a source.
     """
     found = frozenset(_both(addresses))
     if not found:

@@ -44,10 +44,11 @@ class Undoing:
 
 
 def read_apply(session: Session, namespace: NamespaceName, name: str) -> Applied:
-    """Reads one apply from the journals of all namespaces to which it wrote, beginning with `namespace`. `name`: its
-    id, the beginning of it, or `last`. Raises UsageError (K424) for a name that no apply or several fit, and for `last`
-    if a newer kodoctl carried the latest out; RefusedError (K431) if the journal of one of these namespaces does not
-    have the apply (a writer of one journal could name any namespace); and ClusterError.
+    """Reads one apply from the journals of all namespaces whose ledger entries it could write, beginning with
+    `namespace`. `name`: its id, the beginning of it, or `last` (in the journal of `namespace`). Raises UsageError
+    (K424) for a name that no apply or several fit, and for `last` if a newer kodoctl carried the latest out;
+    RefusedError (K431) if the journal of one of these namespaces does not have the apply, by its id and digest (a
+    writer of one journal could name any namespace); and ClusterError. Blocks.
     """
     entries = list(map(parse, read_journal(session.admin, session.client, namespace)))
     first = find_apply(read_history(entries), name, str(namespace))
@@ -62,9 +63,10 @@ def read_apply(session: Session, namespace: NamespaceName, name: str) -> Applied
 
 
 def prepare_undo(session: Session, namespace: NamespaceName, name: str, allowances: Allowances) -> Undoing:
-    """Reads journal and cluster, and returns the plan that undoes an apply, with its dangers; writes nothing. Objects
-    that changed since are errors of the plan. Raises as `read_apply` does, and RefusedError (K431) also for a change of
-    an object of the whole cluster whose home the apply does not name.
+    """Reads journals, cluster and databases, and returns the plan that undoes an apply, with its dangers; writes
+    nothing. Objects that changed since are errors of the plan; a change that it does not undo, such as one of an object
+    that could not be read, is a note. Raises as `read_apply` does, and RefusedError (K431) also for a change of an
+    object of the whole cluster whose home is neither `namespace` nor one with a ledger entry of the apply.
     """
     applied = read_apply(session, namespace, name)
     _refuse_other_places(_homes(applied.done), applied, namespace)
@@ -78,8 +80,9 @@ def prepare_undo(session: Session, namespace: NamespaceName, name: str, allowanc
 
 
 def refuse_unlike(applied: Mapping[str, Applied]) -> None:
-    """Raises UsageError (K548) unless the applies of several clusters, by context, are those of one command: a command
-    names the same user, host, process, verb and commit in all journals, and begins everywhere within a minute.
+    """Raises UsageError (K548) unless the applies of several clusters, by context (at least one), are those of one
+    command: a command names the same user, host, process, verb and commit in all journals, and each begins at most a
+    minute before or after the first one here.
     """
     first = next(iter(applied.values()))
     if all(
@@ -95,10 +98,11 @@ def refuse_unlike(applied: Mapping[str, Applied]) -> None:
 
 def prepare_resume(session: Session, namespace: NamespaceName, destroy: Collection[Address] = ()) -> Plan:
     """Returns the plan of the rest of the latest apply of a namespace, which must be incomplete or cut off; writes
-    nothing. `destroy`: addresses that may be destroyed; allowances in the journal do not count. Raises UsageError if
-    there is nothing to continue, if a newer kodoctl carried the latest apply out, or if the journal has no readable
-    plan (as if it was too large for it); RefusedError if journals contradict each other, or if another version of
-    kodoctl made the plan or it was edited; InvalidFileError for another fault of the plan; and ClusterError.
+    nothing. Objects that were changed from outside are errors of the plan. `destroy`: addresses that may be destroyed;
+    allowances in the journal do not count. Raises UsageError if there is nothing to continue, if a newer kodoctl
+    carried the latest apply out, or if the journal has no readable plan (such as one that was too large for it);
+    RefusedError if journals contradict each other, or if another version of kodoctl made the plan or it was edited;
+    InvalidFileError for another fault of the plan; and ClusterError. Blocks.
     """
     from kodoctl.plan import plan_file
     from kodoctl.plan.resume import rest_of
@@ -148,7 +152,7 @@ def _homes(changes: Iterable[Change]) -> set[NamespaceName]:
 
 
 def _scope(applied: Applied, namespace: NamespaceName) -> ReadScope:
-    """The scope of an undo: also the namespace of the journal, because who may write that decides what it may change."""
+    """The scope of an undo: also the namespace of the journal, because who may write it decides what it may change."""
     touched = [*applied.done, *(change for change, _ in applied.broken)]
     places = {NamespaceName.parse(key.rpartition("/")[0]) for key in applied.ledgers} | {namespace}
     return scope_of_changes(touched, places, {key.rpartition("/")[2] for key in applied.ledgers})

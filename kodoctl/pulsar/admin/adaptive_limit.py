@@ -19,13 +19,13 @@ class AdaptiveConcurrencyLimit:
         self._limit = float(most)
         self._under_way = 0
         self._waiting = 0
-        self._since = 0  # requests that have ended since the last `throttled`
+        self._since = 0  # requests that began and ended since the limit was halved; below 0: others have not ended yet
         self._changed = threading.Condition()
         self._here = threading.local()
 
     @property
     def limit(self) -> int:
-        """Number of requests that may run at the same time now."""
+        """Number of requests that may run at the same time now; a request within another one does not count."""
         return int(self._limit)
 
     @property
@@ -34,14 +34,20 @@ class AdaptiveConcurrencyLimit:
         return self._waiting
 
     def __enter__(self) -> None:
-        self._here.depth = getattr(self._here, "depth", 0) + 1
-        if self._here.depth > 1:
-            return
+        depth = getattr(self._here, "depth", 0)
+        if not depth:
+            self._wait()
+        self._here.depth = depth + 1
+
+    def _wait(self) -> None:
+        """Waits until the limit permits one more request, and counts it. An interrupted wait changes nothing."""
         with self._changed:
             self._waiting += 1
-            while self._under_way >= int(self._limit):
-                self._changed.wait()
-            self._waiting -= 1
+            try:
+                while self._under_way >= int(self._limit):
+                    self._changed.wait()
+            finally:
+                self._waiting -= 1
             self._under_way += 1
 
     def __exit__(
@@ -57,16 +63,17 @@ class AdaptiveConcurrencyLimit:
 
     def throttled(self) -> None:
         """Reports that a broker was too busy for a request, and halves the limit (to 1 at least). Requests that ran at
-        the same time halve it only once.
+        the same time halve it only once: it is halved again if all of them, and then as many as the limit is high, have
+        ended.
         """
         with self._changed:
             if self._since >= int(self._limit) or self._limit == self._most:
                 self._limit = max(1.0, self._limit / 2)
-                self._since = 0
+                self._since = -self._under_way
 
     def succeeded(self) -> None:
-        """Reports that a broker answered a request. After as many reports as the limit is high, the limit rises by one,
-        up to `most`.
+        """Reports that a broker answered a request. After about as many reports as the limit is high, the limit rises
+        by one, up to `most`.
         """
         if self._limit < self._most:
             with self._changed:

@@ -49,18 +49,18 @@ def no_condition() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer of a broker to one call.
+    """Answer of a broker to one call, or an answer that HttpAdmin makes itself because it sends no request on.
 
     Args:
         status: HTTP status.
         data: the decoded JSON, or the plain text if the body is not JSON; None if the body is empty or a web page.
-        reason: text of a refusal (status 400 or above), else "".
-        server_time: the header `Date` in ms since the epoch (the server's clock, whole seconds); None without the
+        reason: one line of the text of a refusal (status 400 or above), else "".
+        server_time: the header `Date` in ms since the epoch (the server's clock, whole seconds); None without a valid
             header.
-        took: seconds from request to answer.
+        took: seconds from request to answer, of the last request of the call.
         foreign: the body is a web page or not JSON, so perhaps not from Pulsar.
         body, headers: as received.
-        host: `http://HOST:PORT` that answered.
+        host: `http://HOST:PORT` that answered; "" if HttpAdmin made the answer.
     """
 
     method: str
@@ -77,33 +77,35 @@ class Reply:
 
     @property
     def ok(self) -> bool:
-        """True if the broker carried the request out (status 2xx)."""
+        """True if the broker carried the request out, or has begun to (status 2xx)."""
         return 200 <= self.status < 300
 
     @property
     def missing(self) -> bool:
-        """True if Pulsar answered that the object, or one that contains it, does not exist. A `foreign` 404 is not such
-        an answer: a proxy in front of Pulsar sent it, or Pulsar lacks the path.
+        """True if Pulsar answered that the object, or another one that it needs, does not exist. A `foreign` 404 is not
+        such an answer: a proxy in front of Pulsar sent it, or Pulsar lacks the path.
         """
         return self.status == 404 and not self.foreign
 
     @property
     def forbidden(self) -> bool:
-        """True if the broker refuses the role this object (status 401 or 403). A token that is not accepted raises in
+        """True if the broker refuses the role this request (status 401 or 403). A token that is not accepted raises in
         `call` instead.
         """
         return self.status in (401, 403)
 
     @property
     def lasting(self) -> bool:
-        """True if the broker fails for a known cause that goes on until somebody mends it: waiting is of no use."""
+        """True if the broker names one of the causes that are known to go on until somebody mends them: waiting is of
+        no use.
+        """
         return any(text in self.reason for text in _LASTING)
 
     @property
     def transient(self) -> bool:
-        """True if the same request may succeed later: the broker is busy or fails (without a `lasting` cause), another
-        request moves the cursor of the subscription, or the topic has no owner for a moment, as in an unload, a split
-        and a fail-over.
+        """True if the same request may succeed later: the broker is busy or fails (status 429, 500, 502, 503 or 504
+        without a `lasting` cause), another request moves the cursor of the subscription, or the topic has no owner for
+        a moment, as in an unload, a split and a fail-over (412, told by its text).
 
         A 412 about the topic itself, such as one with clients, is not transient. Nor is a 409: only the caller knows
         whether it means a change by another client at the same time.
@@ -117,9 +119,9 @@ class Reply:
 
 @dataclass(slots=True)
 class RequestCount:
-    """Numbers of requests sent, including redirects, retries and lookups of brokers. `reads`: requests that change
-    nothing (GET, analyzeBacklog); `writes`: all others; `by_path`: number by method and last part of the path, such as
-    `GET partitioned-stats`.
+    """Numbers of requests, answered or not, including redirects, retries and lookups of brokers. `reads`: requests that
+    change nothing (GET, analyzeBacklog); `writes`: all others; `by_path`: number by method and last part of the path,
+    such as `GET partitioned-stats`.
     """
 
     reads: int = 0
@@ -139,13 +141,13 @@ class RequestCount:
 
 
 class Admin(Protocol):
-    """Port to the admin API of one cluster (interface). HttpAdmin sends every request; FencedAdmin sends a writing
-    request only while this process holds the lease.
+    """Port to the admin API of one cluster (interface). HttpAdmin sends every request; FencedAdmin checks before each
+    request but a GET that this process holds the lease, and raises LockedError if not.
     """
 
     @property
     def traffic(self) -> RequestCount:
-        """Requests sent so far."""
+        """Counts of the requests so far. Later requests change the same object."""
 
     @property
     def waits(self) -> WaitMonitor:
@@ -164,18 +166,18 @@ class Admin(Protocol):
     ) -> Reply:
         """Sends one call and blocks until its reply, which may be a refusal.
 
-        A read is sent again as long as `waits` allows, if its answer is transient or the connection breaks; then the
-        transient answer is returned. A write is sent again only if no broker can have carried it out: its transient
-        answer is returned at once. Raises LostReplyError if the result of a write is unknown; ClusterError if no broker
-        answers, the token is not accepted, a redirect leads out of the cluster, or a web page answers with success; and
-        the errors of `condition`.
+        A read (GET, analyzeBacklog) is sent again, at most as long as `waits` allows, if its answer is transient or the
+        connection breaks; after that its transient answer is returned. A write is sent again only if no broker can have
+        carried it out: its transient answer is returned at once. Raises LostReplyError if the result of a write is
+        unknown; ClusterError if no broker answers, no token can be had or it is not accepted, redirects lead out of the
+        cluster or in circles, or a web page answers with success; and the errors of `condition`.
 
         Args:
             path: path below `/admin/v2/`; one that begins with VERSION_3, below `/admin/`.
             body: is encoded as JSON; bytes are sent as they are; NOT_SENT: no body.
             query: query parameters.
-            condition: is called right before each request is sent, after all waiting, and for redirected requests as
-                well. If it raises, the request is not sent.
+            condition: is called right before each request is sent, after all waiting, so again for each redirect and
+                retry. If it raises, the request is not sent.
             patient: False returns the transient answer of a read at once, too. For reads that may fail for ever because
                 of data that others wrote.
         """
@@ -219,7 +221,7 @@ def must(reply: Reply, doing: str) -> Any:
 
 
 def path_part(name: str) -> str:
-    """Percent-encodes a name, also `.` and `..`, as one part of a path, so that no name leads to another object."""
+    """Percent-encodes a name as one part of a path, also `.` and `..`, so that no name (but "") leads elsewhere."""
     return quote(name, safe="") if name not in (".", "..") else name.replace(".", "%2E")
 
 
@@ -247,7 +249,7 @@ def functions_path(kind: FunctionKind, namespace: NamespaceName, name: str = "")
 
 def packages_path(kind: str, name: str) -> str:
     """Path below `/admin/` of the packages of a type (`kind`, such as `function`). `name`: TENANT/NAMESPACE for all
-    packages there; for one of them, its name (and its version) after that.
+    packages there; TENANT/NAMESPACE/NAME for those of one name, and so on.
     """
     return f"{VERSION_3}packages/{kind}/{quote(name)}"
 

@@ -8,6 +8,7 @@ import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -29,8 +30,8 @@ _ASK_S: Final = 1.0  # for what answers instead of a broker; it has been waited 
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A request that got no answer. `host`: `http://HOST:PORT` that it was sent to; `via`: the host that redirected the
-    request there, None without a redirect; `problem`: exception of the HTTP library.
+    """A request that got no answer. `host`: `http://HOST:PORT` that it was sent to; `via`: the host (in the same form)
+    that redirected the request there, None without a redirect; `problem`: exception of the HTTP library.
     """
 
     host: str
@@ -39,18 +40,28 @@ class Silence:
 
     @property
     def not_sent(self) -> bool:
-        """True if the broker certainly did not get the request, so that it can be sent again: no connection was made.
-        False if that is not certain.
+        """True if the request counts as not received by the broker, so that even a write is sent again: no connection
+        was made, or no TLS connection. False if the broker may have got it.
         """
-        return isinstance(self.problem, ConnectTimeoutError | SSLError)  # a refused connection is one of the former
+        # a refused connection is a ConnectTimeoutError, too
+        return isinstance(self.problem, ConnectTimeoutError) or _handshake_failed(self.problem)
 
     def __str__(self) -> str:
         return f"{self.host}: {why(self.problem)}"
 
 
+def _handshake_failed(problem: HTTPError) -> bool:
+    """True if TLS failed before a request could be sent. The HTTP library has one SSLError for that and for a
+    connection that breaks later; only the frames of its cause tell them apart.
+    """
+    cause = problem.args[0] if isinstance(problem, SSLError) and problem.args else None
+    frames = walk_tb(cause.__traceback__) if isinstance(cause, ssl.SSLError) else ()
+    return any(frame.f_code is ssl.SSLSocket.do_handshake.__code__ for frame, _ in frames)
+
+
 class NoAnswerError(Exception):
-    """A request got no answer from one address. `silence`: the address and the cause. HttpAdmin catches this error and
-    tries the next address; its callers see ClusterError.
+    """A request got no answer from one address. `silence`: the address and the cause. HttpAdmin catches this error, and
+    tries again if the request may be sent again; its callers see ClusterError.
     """
 
     def __init__(self, silence: Silence) -> None:
@@ -59,8 +70,8 @@ class NoAnswerError(Exception):
 
 
 class CircularRedirectError(Exception):
-    """Brokers redirect a request to each other. This happens while a topic moves: for a moment each of two brokers may
-    take the other for the owner. No broker has carried the request out, so even a write may be sent again.
+    """A request was redirected more than 5 times. This happens while a topic moves: for a moment each of two brokers
+    may take the other for the owner. No broker has carried the request out, so even a write may be sent again.
     """
 
 
@@ -69,9 +80,9 @@ def unreachable(
 ) -> ClusterError:
     """Makes the error for a request without an answer: LostReplyError if the request may have arrived and may have
     changed something, else ClusterError. `request`: its method and path; `reads`: it changes nothing; `last`: the last
-    try; `failed`: last try at each configured address that did not answer; `seconds`: duration of all tries. For a
-    request that reads, and after a TLS failure, connects to the silent hosts to find out their protocol (1 s each at
-    most).
+    try; `failed`: last try at each configured address that did not answer; `seconds`: duration of all tries. Connects
+    to hosts that broke off a request that reads, and to hosts where TLS failed, to find out their protocol (about 1 s
+    each at most).
     """
     if not last.not_sent and not reads:
         return LostReplyError(error("K515", "no answer to a write", f"{request} at {last}{_redirect_text(last)}"))
@@ -179,7 +190,9 @@ def _other_protocol(silence: Silence) -> str:
 
 
 def why(problem: HTTPError) -> str:
-    """Text of the innermost cause of an error, in the system's words, such as `Connection refused`."""
+    """Text of the innermost cause of an error, in the system's words if it has some, such as `Connection refused`; else
+    words of ours, or the name of its class.
+    """
     cause: BaseException = problem
     seen = set()
     while id(cause) not in seen:

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.connection.secret import Secret
 
 CONNECTIONS: Final = 12  # 8 to 16 saturate a broker, more gains nothing (docs/explanation/pulsar.md)
-TIMEOUT: Final = (5.0, 60.0)  # seconds to connect, seconds to answer
+TIMEOUT: Final = 5.0  # seconds for an exchange, from the connection to the beginning of the answer
+_WORKING: Final = 60.0  # the same for what brokers and workers work on: counts of a backlog, uploads of code
 FIRST_S: Final = 8.0  # a cluster of which no address ever answered is not in a fail-over
 _NO_TIME: Final = frozenset({429, 503})
 _MAX_REDIRECTS: Final = 5
@@ -69,6 +70,12 @@ class _Request:
     def reads(self) -> bool:
         return _only_reads(self.method, self.path)
 
+    @property
+    def timeout(self) -> urllib3.Timeout | None:
+        """Time-out of a request that takes longer than others; None for these."""
+        is_long = self.content_type.startswith("multipart/") or self.path.endswith("/analyzeBacklog")
+        return urllib3.Timeout(connect=TIMEOUT, read=_WORKING) if is_long else None
+
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
 
@@ -83,13 +90,15 @@ class HttpAdmin:
         waits: WaitMonitor | None = None,
         pause: Callable[[float], None] = time.sleep,
         limit: float = FAIL_OVER_S,
-        timeout: tuple[float, float] | None = None,
+        timeout: float | None = None,
         traffic: RequestCount | None = None,
+        at_once: int = CONNECTIONS,
     ) -> None:
         """Sends nothing yet. `waits`: monitor that limits and reports waits; None: a new one without reports, which
         allows `limit` seconds per call (0, no wait, for callers that call again soon anyway) and sleeps by `pause`.
-        `timeout`: seconds to connect, seconds to answer; None: TIMEOUT. `traffic`: counts of requests to add to; None:
-        new ones.
+        `timeout`: seconds for an exchange, from the connection to the beginning of the answer; None: TIMEOUT; counts of
+        a backlog and uploads have 60 s. `traffic`: counts of requests to add to; None:
+        new ones. `at_once`: most requests that are under way at the same time; fewer are while a broker is busy.
         """
         self._connection = connection
         self._waits = waits or WaitMonitor(limit=limit, pause=pause)
@@ -97,25 +106,27 @@ class HttpAdmin:
         self._brokers = Brokers(connection.admin_urls)
         self._answered = False
         self._bearer_token = BearerToken(connection)
-        self._concurrency = AdaptiveConcurrencyLimit(CONNECTIONS)
+        self._concurrency = AdaptiveConcurrencyLimit(at_once)
+        self._timeout = urllib3.Timeout(total=timeout or TIMEOUT)
         over_tls = urlsplit(connection.admin_urls[0]).scheme == "https"
         self._pool = (
             urllib3.PoolManager(  # knows no proxy and no .netrc of the shell: they must not see or change admin calls
                 num_pools=16,
-                maxsize=CONNECTIONS + 4,
+                maxsize=at_once + 4,
                 retries=False,
-                timeout=urllib3.Timeout(*(timeout or TIMEOUT)),
                 ssl_context=trust(connection.tls) if over_tls else None,
             )
         )
         self._worker: HttpAdmin | None = None
         if connection.worker_url is not None:
             apart = replace(connection, admin_url=connection.worker_url, function_worker=None)
-            self._worker = HttpAdmin(apart, waits=self._waits, timeout=timeout, traffic=self._traffic)
+            self._worker = HttpAdmin(apart, waits=self._waits, timeout=timeout, traffic=self._traffic, at_once=at_once)
 
     @property
     def traffic(self) -> RequestCount:
-        """Counts of the requests sent so far, with redirects and retries. Later requests change the same object."""
+        """Counts of the requests so far, with redirects, retries and lookups, and with those that others added to the
+        `traffic` that was passed. Later requests change the same object.
+        """
         return self._traffic
 
     @property
@@ -124,7 +135,7 @@ class HttpAdmin:
         return self._waits
 
     def close(self) -> None:
-        """Closes the connections and the monitor of waits."""
+        """Closes the connections and the monitor of waits, also one that was passed."""
         self._pool.clear()
         if self._worker is not None:
             self._worker.close()
@@ -141,9 +152,10 @@ class HttpAdmin:
         condition: Callable[[], None] = no_condition,
         patient: bool = True,
     ) -> Reply:
-        """Sends one call, as `Admin.call` does. If an address does not answer, tries the next configured one. A call
-        about functions or connectors goes to the workers that run apart from the brokers, if the connection names some;
-        if it says that there are none, the reply (409, WITHOUT_WORKERS) is made here.
+        """Sends one call, as `Admin.call` does. If an address does not answer and the request may be sent again, tries
+        the next configured one. A call about functions or connectors goes to the workers that run apart from the
+        brokers, if the connection names some; if it says that there are none, the reply (409, WITHOUT_WORKERS) is made
+        here.
         """
         if path.startswith(FUNCTION_API):
             if self._connection.function_worker == NO_WORKERS:
@@ -251,7 +263,14 @@ class HttpAdmin:
         self._traffic.add(request.method, request.path, reads=request.reads)
         headers = {**_HEADERS, "Content-Type": request.content_type, **_bearer(token)}
         try:
-            return self._pool.request(request.method, url, body=request.data, headers=headers, redirect=False)
+            return self._pool.request(
+                request.method,
+                url,
+                body=request.data,
+                headers=headers,
+                redirect=False,
+                timeout=request.timeout or self._timeout,
+            )
         except HTTPError as problem:
             raise NoAnswerError(Silence(_origin(url), via, problem)) from None
 
@@ -322,7 +341,7 @@ def _token_refused(answer: urllib3.BaseHTTPResponse) -> bool:
 
 def multipart(parts: Mapping[str, str | bytes]) -> tuple[bytes, str]:
     """Body and content type of a form with these texts and files (bytes) by name, in the form that worker and broker
-    read: a text whose name ends in `Config` or `metadata` is JSON.
+    read: a text whose name ends in `Config` or `metadata` is marked as JSON, and has to be JSON.
     """
     fields = []
     for name, content in parts.items():

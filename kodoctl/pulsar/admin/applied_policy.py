@@ -11,19 +11,20 @@ if TYPE_CHECKING:
 
 
 class PolicyUnreadableError(Exception):
-    """A broker refused to return the policy in force. The text is the broker's answer."""
+    """A broker did not return the policy in force. The text names the request and the broker's answer."""
 
 
 def time_to_live(admin: Admin, topic: TopicName) -> int:
-    """Reads after which time, in ms, unread messages of a topic count as acknowledged; 0: never. Raises
-    PolicyUnreadableError, and ClusterError if no broker answers.
+    """Reads after which time, in ms, the broker itself acknowledges messages that a subscription of the topic has not
+    acknowledged; 0: never. Raises PolicyUnreadableError for every answer but success, and ClusterError if no broker
+    answers.
     """
     return int(_applied(admin, topic, "messageTTL") or 0) * 1000
 
 
 def backlog_limits(admin: Admin, topic: TopicName) -> tuple[int, int]:
-    """Reads the backlog quota of each partition of a topic: (bytes, age in ms), 0 where there is none. Raises
-    PolicyUnreadableError, and ClusterError if no broker answers.
+    """Reads the backlog quota that holds for each partition of a topic: (bytes, age in ms), 0 where there is none.
+    Raises PolicyUnreadableError for every answer but success, and ClusterError if no broker answers.
     """
     found = _applied(admin, topic, "backlogQuotaMap") or {}
     size = found.get("destination_storage") or {}

@@ -27,11 +27,12 @@ class Server:
         cluster: name of the local cluster.
         version: such as (4, 2, 4); () if unknown.
         defaults: policies of the broker's configuration; empty if the role may not read it (only super-users may).
-        unsupported: names of policies that the version lacks.
+        unsupported: names of policies that the version lacks; empty if it is unknown.
         delays: delayed delivery by the broker's configuration; None if the role may not read it.
         clusters: names of all clusters that the broker knows.
         failover_delay: ms from the choice of a new active consumer to its first message; None if the role may not
             read the configuration.
+        bundles: number of bundles of a namespace that is created without one; None if the role may not read it.
     """
 
     cluster: str
@@ -41,12 +42,13 @@ class Server:
     delays: DelayedDelivery | None = None
     clusters: frozenset[str] = frozenset()
     failover_delay: int | None = None
+    bundles: int | None = None
 
 
 def read_server(admin: Admin) -> Server:
     """Reads facts about the broker and its cluster by three requests. A role that may not read the configuration or the
-    version gets no error: those facts are empty. Raises ClusterError, also (K517) if the role cannot learn which of
-    several clusters is the local one.
+    version gets no error: those facts are empty or None, as they are if a proxy does not pass the request on (404).
+    Raises ClusterError, also (K517) if the role cannot learn which of several clusters is the local one.
     """
     clusters = must(admin.call("GET", "clusters"), "reading the cluster's name")
     if not isinstance(clusters, list) or not clusters:
@@ -65,12 +67,13 @@ def read_server(admin: Admin) -> Server:
         _delays(configuration) if configuration else None,
         frozenset(map(str, clusters)),
         int(configuration.get("activeConsumerFailoverDelayTimeMillis", 1_000)) if configuration else None,
+        int(configuration.get("defaultNumberOfNamespaceBundles", 4)) if configuration else None,
     )
 
 
 def read_bookies(admin: Admin) -> int | None:
     """Number of bookies that the cluster knows, also those that do not run now; None if the role is no super-user and
-    may not read it, or the path does not exist. Raises ClusterError.
+    may not read it, the path does not exist, or the answer has another form. Raises ClusterError.
     """
     answer = _content_if_allowed(admin.call("GET", "bookies/all"), "counting bookies")
     found = answer.get("bookies") if isinstance(answer, dict) else None
@@ -86,8 +89,8 @@ def _content_if_allowed(reply: Reply, doing: str) -> Any:
 
 
 def read_version(admin: Admin) -> tuple[int, ...]:
-    """Reads the broker's version: (4, 2, 4) for `4.2.4`, () if this role may not know it or it has another form. Raises
-    ClusterError.
+    """Reads the broker's version: (4, 2, 4) for `4.2.4`, (4, 2, 0) for `4.2`; text after the numbers is ignored. () if
+    this role may not know it, the path does not exist, or it has another form. Raises ClusterError.
     """
     answer = _content_if_allowed(admin.call("GET", "brokers/version"), "reading the broker's version")
     match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", str(answer or ""))

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClusterClock:
-    """Clock of a cluster, relative to this machine's clock. `ahead`: ms by which this machine's clock is certainly
-    ahead of the cluster's, negative if behind, 0 if the clocks may agree; None if the cluster reports no time, and this
-    machine's clock is used.
+    """Clock of a cluster, relative to this machine's clock. `ahead`: ms by which this machine's clock was certainly
+    ahead of the cluster's when they were compared, negative if behind, 0 if the clocks may agree; None if the cluster
+    reports no time, and this machine's clock is used.
     """
 
     ahead: int | None
@@ -31,15 +31,15 @@ class ClusterClock:
         return cls(round(clock_ahead(wall, reply.server_time, reply.took)))
 
     def now(self) -> int:
-        """The time in ms since the epoch by the cluster's clock, or by this machine's if the cluster
-        reports no time.
+        """The time in ms since the epoch by the cluster's clock, as far as the difference is certain and still the
+        same, or by this machine's if the cluster reports no time.
         """
         return int(time.time() * 1000) - (self.ahead or 0)
 
 
 def read_clock(admin: Admin) -> ClusterClock:
     """Reads the cluster's clock by a request that every role may send: even a refusal has a `Date` header. Raises
-    ClusterError if no broker answers.
+    ClusterError if no broker answers or the token is not accepted.
     """
     reply = admin.call("GET", "clusters")
     return ClusterClock.of(reply, int(time.time() * 1000))

@@ -1,8 +1,8 @@
 """Writes that are repeated if a broker fails. Before a write is sent again, a read checks whether the first one took
 effect.
 
-A repeated DELETE can do harm if the object changed between two tries. Therefore only `delete` sends it, and reads the
-object before each try.
+A repeated DELETE, or a repeated PUT of a whole value with parts of others, can do harm if the object changed between
+two tries. Therefore `delete` and `read_modify_write` send these, and read the object before each try.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ CONFLICT: Final = 409
 CONFLICT_S: Final = 8.0  # of two changes at the same time one is over soon; what is in the way for longer stays there
 PATIENCE_S: Final = 10.0
 _Done = Callable[[], bool]
-Look = Callable[[], Mapping[str, str] | None]
-"""Reads the object before a DELETE. Returns the query parameters of the DELETE, or None if the object does not exist
-any more. Raises WriteFailedError if the object must not be deleted.
+Look = Callable[[], Mapping[str, Any] | None]
+"""Reads the object before a request. Returns the query parameters of the DELETE or the body of the PUT, or None if
+nothing is left to do. Raises WriteFailedError if the request must not be sent.
 """
 
 
 class WriteFailedError(Exception):
-    """A write failed: the broker or a `Look` refused it, or no try had an effect. The text is for people."""
+    """A write failed: the broker or a `Look` refused it, or no effect of any try was seen. The text is for people."""
 
 
 def write_confirmed(  # noqa: PLR0913  # a request has these parts
@@ -41,16 +41,18 @@ def write_confirmed(  # noqa: PLR0913  # a request has these parts
 ) -> Reply | None:
     """Sends one write, repeats it if necessary until it has taken effect, and blocks meanwhile. Returns the last reply
     (2xx, or a status in `final`), or None if `done` saw the effect. Tries as long as `admin.waits` allows; after a 409
-    at most CONFLICT_S seconds (8) in all.
+    for CONFLICT_S seconds (8) at most in all, or only once more if they are over already.
 
     Raises WriteFailedError for any other refusal, at once, and if the time is over; ClusterError of `Admin.call` other
     than LostReplyError.
 
     Args:
         done: reads whether the write has taken effect. It is called after a lost or transient reply or a 409, before
-            the write is sent again. A ClusterError of `done` counts as "not yet".
-        final: statuses that another try would not change. Such a status in reply to a repeated request may be caused by
-            the first request, whose effect a broker may show late: `done` is then polled.
+            the write is sent again, and when the time is over; not after a 2xx reply. A ClusterError of `done` counts
+            as "not yet".
+        final: statuses that another try would not change, unless the reply is transient. Such a status in reply to a
+            repeated request may be caused by the first request, whose effect a broker may show late: `done` is then
+            polled for 10 s (PATIENCE_S).
     """
     with admin.waits.during(f"{method} {path}: no answer yet") as wait:
         sent = 0
@@ -75,8 +77,8 @@ def write_confirmed(  # noqa: PLR0913  # a request has these parts
 
 
 def limit_of(reply: Reply) -> float | None:
-    """Number of seconds for which a write is tried again after this reply; None: the usual limit of writes. Raises
-    WriteFailedError if another try would get the same reply.
+    """Number of seconds for which a write is tried again after this reply, which is no success; None: the usual limit
+    of writes. Raises WriteFailedError if the reply is neither a 409 nor transient: another try would get it again.
     """
     if reply.status == CONFLICT:
         return CONFLICT_S
@@ -92,32 +94,52 @@ def delete(
     *,
     final: frozenset[int] = frozenset(),
 ) -> Reply | None:
-    """Calls `look`, then sends one DELETE; repeats both after a transient or lost reply, or a 409. Returns the last
-    reply, which may have a status in `final`; None if `look` found that the object is gone. Raises WriteFailedError,
-    also that of `look`; ClusterError of `Admin.call` other than LostReplyError, and of the first `look` (a later one
-    counts as a failed try).
+    """Calls `look`, then sends one DELETE; repeats both after a transient or lost reply, or a 409, as long as
+    `write_confirmed` does. Returns the last reply (2xx, or a status in `final`); None if `look` found that the object
+    is gone. Raises WriteFailedError, also that of `look`, for any other reply and if the time is over; ClusterError of
+    `Admin.call` other than LostReplyError, and of `look` while no DELETE was sent (later it counts as a failed try).
 
     Seconds to minutes lie between two tries, and clients and messages may come back when a broker restarts. So the
     object is read before each of them.
 
     Args:
         look: reads the object and decides whether to delete it, and with which query; if it raises, no request is sent.
-        final: statuses that another try would not change.
+        final: statuses that another try would not change, unless the reply is transient or `foreign`.
     """
+    return _send_after_look(
+        admin, f"DELETE {path}", look, lambda query: admin.call("DELETE", path, query=query or None), final
+    )
+
+
+def read_modify_write(admin: Admin, path: str, look: Look) -> Reply | None:
+    """Calls `look`, then sends one PUT of the value that it returns, and repeats both, as `delete` does and with its
+    errors. Returns the last reply; None if `look` found that nothing is left to write.
+    """
+    return _send_after_look(admin, f"PUT {path}", look, lambda body: admin.call("PUT", path, body))
+
+
+def _send_after_look(
+    admin: Admin,
+    request: str,
+    look: Look,
+    send: Callable[[dict[str, Any]], Reply],
+    final: frozenset[int] = frozenset(),
+) -> Reply | None:
+    """Calls `look`, and `send` with its result, as `delete` and `read_modify_write` describe. `request`: text about it."""
     problem, limit, sent = "", cast("float | None", None), 0
-    with admin.waits.during(f"DELETE {path}: no answer yet") as wait:
+    with admin.waits.during(f"{request}: no answer yet") as wait:
         while True:
             try:
-                query = _call_look(look, problem)
+                found = _call_look(look, problem)
             except ClusterError:  # cannot be looked at, so that nothing is sent
                 if not problem:
                     raise
             else:
-                if query is None:
+                if found is None:
                     return None
                 sent += 1
                 try:
-                    reply = admin.call("DELETE", path, query=dict(query) or None)
+                    reply = send(dict(found))
                 except LostReplyError as lost:
                     problem, limit = str(lost), None
                 else:
@@ -131,7 +153,7 @@ def delete(
     raise WriteFailedError(f"{problem}; given up after {sent} tries in {wait.seconds:.0f} s")
 
 
-def _call_look(look: Look, problem: str) -> Mapping[str, str] | None:
+def _call_look(look: Look, problem: str) -> Mapping[str, Any] | None:
     """Calls `look`. If it refuses, the error also names the earlier requests. `problem`: the result of the
     earlier request; "": none was sent.
     """
@@ -151,8 +173,9 @@ def is_done(done: _Done) -> bool:
 
 
 def poll_until(done: _Done, *, seconds: float | None = None, pause: Callable[[float], None] = time.sleep) -> bool:
-    """Calls `done`, first at once, then after pauses, until it returns true, and returns True; False after `seconds`
-    (None: PATIENCE_S, 10 s). Needed because a broker that did not take the write may show the effect late.
+    """Calls `done`, first at once, then after pauses, until it returns true, and returns True; False if it does not
+    within `seconds` (None: PATIENCE_S, 10 s). Errors of `done` pass through. Needed because a broker that did not take
+    the write may show the effect late.
     """
     deadline = time.monotonic() + (PATIENCE_S if seconds is None else seconds)
     wait = 0.02

@@ -10,9 +10,9 @@ from kodoctl.topology.names import TopicName, whole_topic
 
 
 def largest_message(admin: Admin, topic: str) -> int | None:
-    """Reads the maximum message size, in bytes, that is set on a topic, for this cluster or for all; 0 if none is set;
-    None if the broker refuses to say it: the role may not read it, the topic does not exist, or the broker fails.
-    `topic` may be a partition: the limit is that of its topic. Raises ClusterError if no broker answers.
+    """Reads the maximum message size, in bytes, that is set on a topic for this cluster, or else for all clusters; 0 if
+    none is set; None if the broker does not say it: the role may not read it, the topic does not exist, or the broker
+    fails. `topic` may be a partition: the limit is that of its topic. Raises ClusterError if no broker answers.
     """
     path = f"{topic_path(TopicName.parse(whole_topic(topic)))}/maxMessageSize"
     found = 0

@@ -12,9 +12,11 @@ from typing import Final
 
 _BY_CONSUME: Final = frozenset({
     "partitioned", "partitions", "stats", "partitioned-stats", "internalStats", "partitioned-internalStats",
-    "subscriptions",
+    "subscriptions", "properties", "schema", "schemas",
 })  # fmt: skip
-"""Last parts of paths whose reads a role may do that may produce or consume there."""
+"""Last parts of paths of topics and schemas whose reads a role may do that may consume there, or (all but
+`subscriptions`) produce.
+"""
 _GRANT: Final = "`namespace_grants: {ROLE: [consume]}`"
 
 
@@ -30,10 +32,10 @@ def missing_right(method: str, path: str) -> str:
     if parts[0] not in ("namespaces", "persistent", "schemas") or len(parts) == 1:
         return "a super-user (`superUserRoles` of the brokers)"
     admin = f"an admin role of the Pulsar tenant {parts[1]}"
-    if parts[0] == "persistent" and method == "GET":
+    if parts[0] != "namespaces" and method == "GET":
         if len(parts) <= 4 and parts[-1] in (*parts[2:3], "partitioned"):
             return f"consume on {'/'.join(parts[1:3])} ({_GRANT} in its file); to plan all of it and to apply, {admin}"
-        if parts[-1] in _BY_CONSUME:
+        if len(parts) == 5 and parts[-1] in _BY_CONSUME:
             named = "`workers`, `recall` or `producers` of the topic in its file"
             return f"consume on {'/'.join(parts[1:-1])} ({named}, or {_GRANT})"
     return (

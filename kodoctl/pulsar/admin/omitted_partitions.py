@@ -36,8 +36,10 @@ _MEND_DRIVER: Final = (
 
 
 class UnknownPartitionsError(ClusterError):
-    """It is unknown whether the partitions `numbers` exist, so no decision about their topic is safe. `lasting`: the
-    broker named a cause that does not go away by waiting, or failed for longer than a fail-over takes.
+    """Nothing is known of some partitions, perhaps not even whether they exist, so no decision about their topic is
+    safe. `numbers`: these partitions (PLAIN: the topic itself); `why`: the broker's answer; `lasting`: the broker named
+    a cause that does not go away by waiting, or failed for longer than a fail-over takes; `reason`: text about the
+    partitions, with `why`.
     """
 
     def __init__(self, topic: TopicName, numbers: Iterable[int], why: str, *, lasting: bool = False) -> None:
@@ -51,8 +53,8 @@ class UnknownPartitionsError(ClusterError):
 
 
 class NotAwaitedError(UnknownPartitionsError):
-    """It is unknown whether some partitions exist, of a topic that does not concern the command. Raised without a
-    second try, because the broker of these partitions may never answer.
+    """Nothing is known of some partitions of a topic that does not concern the command. Raised without a second try,
+    because the broker of these partitions may never answer.
     """
 
 
@@ -82,7 +84,8 @@ def _which(numbers: Iterable[int]) -> str:
 def ask_each(admin: Admin, topic: TopicName, numbers: Iterable[int], what: str, **query: str) -> dict[int, Any]:
     """Sends `GET …-partition-N/<what>` for each of the partitions `numbers`, for PLAIN `GET …/<what>`; `query`: its
     parameters. Returns the decoded answers by partition number, without absent partitions. Raises
-    UnknownPartitionsError as soon as a partition neither answers nor is absent, AdminError if the role lacks the right.
+    UnknownPartitionsError as soon as a partition neither answers nor is absent, AdminError if the role lacks the right,
+    and ClusterError for causes of this connection, such as a token that is not accepted.
     """
     asked, found = tuple(numbers), dict[int, Any]()
     for place, number in enumerate(asked):

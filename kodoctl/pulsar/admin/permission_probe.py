@@ -19,8 +19,8 @@ _DENIED: Final = (401, 403)
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Answer to the question whether a role may do one kind of work. `missing`: the right that the role lacks, "" if
-    none; `unknown`: the reason why that cannot be determined, "" if it can.
+    """Answer to the question whether a role may do one kind of work. `missing`: the right that the role lacks, "" if it
+    is not known to lack one; `unknown`: the reason why that cannot be determined, "" if it can.
     """
 
     work: str
@@ -29,8 +29,8 @@ class Permission:
 
 
 def probe_permissions(admin: Admin, namespace: NamespaceName, *, superuser: bool) -> Iterator[Permission]:
-    """Yields a Permission for each kind of work in a namespace, by two reads. `superuser`: True if the role is a
-    super-user. Raises ClusterError if no broker answers.
+    """Yields Permissions for planning, applying, creating a Pulsar tenant and status in a namespace, by two reads.
+    `superuser`: True if the role is a super-user. Raises ClusterError, during the iteration, if no broker answers.
     """
     tenant = admin.call("GET", f"namespaces/{namespace.tenant}")
     lacks = f"the admin role of the Pulsar tenant {namespace.tenant}"

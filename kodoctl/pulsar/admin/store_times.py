@@ -17,8 +17,9 @@ _NOTED: Final = "X-Pulsar-Broker-Entry-METADATA-timestamp"
 
 def closing_times(admin: Admin, part: str) -> Mapping[int, int] | None:
     """Reads when the broker closed each ledger of a partition: ledger -> ms since the epoch. `part`: full name of the
-    partition. The last ledger counts as open and is left out, and so are ledgers without a time. If a broker died, the
-    time is that of the next start. None: this role may not read it. Raises ClusterError.
+    partition, or of a plain topic. The last ledger counts as open and is left out, and so are ledgers without a time.
+    If a broker died, the time is that of the next start. None: this role may not read it. Raises ClusterError, also if
+    there is no such partition.
     """
     reply = admin.call("GET", f"{topic_path(TopicName.parse(part))}/internal-info")
     if reply.forbidden:
@@ -29,7 +30,8 @@ def closing_times(admin: Admin, part: str) -> Mapping[int, int] | None:
 
 def noted_time(admin: Admin, part: str, place: tuple[int, int]) -> int | None:
     """Reads when an entry (ledger, entry) was stored, in ms since the epoch. None: the broker does not note it, or does
-    not return the entry. `part`: full name of the partition. Raises ClusterError if no broker answers.
+    not return the entry, for any reason, also a passing one. `part`: full name of the partition, or of a plain topic.
+    Raises ClusterError if no broker answers.
     """
     path = f"{topic_path(TopicName.parse(part))}/ledger/{place[0]}/entry/{place[1]}"
     reply = admin.call("GET", path, patient=False)

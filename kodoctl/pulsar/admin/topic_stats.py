@@ -34,14 +34,14 @@ COMPACTION: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionReading:
-    """One durable subscription on all partitions of its topic.
+    """One durable subscription, read on all partitions of its topic.
 
     Args:
         missing_on: numbers of the existing partitions that lack it.
-        marker: name of its owner; None without a marker.
+        marker: name of its owner, from any partition that has one; None without a marker.
         facts: backlog and consumers, as evidence.
-        properties: properties that are not kodoctl's.
-        is_replicated: its position is replicated to other clusters.
+        properties: properties of all partitions that are not kodoctl's; of different values of a name, one.
+        is_replicated: its position is replicated to other clusters, on one partition at least.
     """
 
     name: str
@@ -57,7 +57,7 @@ class TopicReading:
     """One topic, by its metadata and its partitions.
 
     Args:
-        partitions: their number; 0 for a plain topic.
+        partitions: their number in the metadata, with missing ones; 0 for a plain topic.
         marker: name of the topology that owns it; None without a marker.
         facts: backlog, storage and clients, as evidence.
         subscriptions: durable subscriptions, sorted by name, without the broker's own (COMPACTION).
@@ -78,7 +78,8 @@ def read_topic(admin: Admin, topic: TopicName, *, of: Collection[str] | None = N
     """Reads a topic; None if there is no such topic. Raises ClusterError if any part of it is unknown.
 
     `of`: names of topologies that concern the caller, None: all. If the answer omits partitions and the topic's marker
-    names none of these topologies, NotAwaitedError is raised at once, and the partitions are not requested.
+    names none of these topologies, NotAwaitedError is raised at once, and the partitions are not requested. A plain
+    topic has none to omit.
     """
     answer = _answer(admin, topic, {})
     if answer is None:
@@ -91,7 +92,7 @@ def read_topic(admin: Admin, topic: TopicName, *, of: Collection[str] | None = N
 def read_plain_topic(admin: Admin, topic: TopicName, *, of: Collection[str] | None = None) -> TopicReading | None:
     """Does the same as `read_topic` for a topic that a list of the namespace names as a plain one, with fewer requests.
     With `of`, NotAwaitedError is raised at once, for any names, if the broker answers with a failure (not 401, 403 or
-    404), because no marker is known yet.
+    Pulsar's 404), because no marker is known yet.
     """
     answer = _plain(admin, topic, {}, is_awaited=of is None)
     return None if answer is None else parse(topic, answer)
@@ -107,17 +108,18 @@ def read_same_kind(admin: Admin, topic: TopicResource) -> TopicReading | None:
 
 def read_stats(admin: Admin, topic: TopicName, **query: str) -> Stats | None:
     """Reads the JSON of `partitioned-stats`, completed with partitions that the answer omits, also of a plain topic;
-    None if there is no such topic. `query`: more query parameters. Raises UnknownPartitionsError if a partition that
-    the metadata counts neither answers nor is absent: its messages, subscriptions and clients are unknown.
+    None if there is no such topic. Absent partitions are left out. `query`: more query parameters. Raises ClusterError:
+    an UnknownPartitionsError if a partition that the metadata counts neither answers nor is absent, as its messages,
+    subscriptions and clients are unknown.
     """
     answer = _answer(admin, topic, query)
     return None if answer is None else _fill_partitions(admin, topic, answer, query)
 
 
 def ask_stats(admin: Admin, topic: TopicName, query: dict[str, str]) -> Reply:
-    """Requests the stats of a whole topic once, and returns the reply; its data have the form of `partitioned-stats`,
-    but may omit partitions, and for a plain topic lack the metadata. For figures that are read again and again, so that
-    fewer requests matter more than a complete answer.
+    """Requests the stats of a whole topic once, for a plain topic twice, and returns the reply, which may be a refusal.
+    The data of a success have the form of `partitioned-stats`, but may omit partitions, and for a plain topic lack the
+    metadata. For figures that are read again and again, so that fewer requests matter more than a complete answer.
     """
     reply = admin.call("GET", f"{topic_path(topic)}/partitioned-stats", query={"perPartition": "true", **query})
     if reply.missing:
@@ -183,7 +185,7 @@ def _count(stats: Stats) -> int:
 
 
 def parse(topic: TopicName, stats: Stats) -> TopicReading:
-    """Converts a complete answer of `read_stats` to our types. A partition that the answer lacks counts as missing."""
+    """Converts an answer of `read_stats` to our types. A partition that the answer lacks counts as missing."""
     count = _count(stats)
     by_index = {partition_number(name): part for name, part in (stats.get("partitions") or {}).items()}
     missing = tuple(number for number in partition_numbers(count) if number not in by_index)
@@ -221,7 +223,7 @@ def _topic_facts(stats: Stats, by_index: dict[int, Stats]) -> TopicFacts:
 
 def replications(parts: Iterable[Stats]) -> dict[str, tuple[int, bool]]:
     """Replication lag by other cluster, sorted by name: (entries of these partitions that the cluster does not have
-    yet, whether all partitions are connected). `parts`: stats of each partition.
+    yet, whether all partitions that replicate to it are connected). `parts`: stats of each partition.
     """
     found: dict[str, tuple[int, bool]] = {}
     for part in parts:

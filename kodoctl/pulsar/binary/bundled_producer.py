@@ -35,8 +35,9 @@ class BundledProducer(DedupProducer):
     def __init__(
         self, client: BrokerClient, part: str, name: str, largest: int, declared: str, border: MessageBorder
     ) -> None:
-        """Opens the producer and starts the thread for receipts. Raises RuntimeError or TypeError if the border does
-        not know the client library's object (the producer is then closed), and the errors of `DedupProducer`.
+        """Opens the producer and starts the thread for receipts. Raises RuntimeError, TypeError or AttributeError if
+        the border does not know the client library's object (the producer is then closed), and the errors of
+        `DedupProducer`.
         """
         super().__init__(client, part, name, largest, declared)
         self._border, self._sender = border, border.sender()

@@ -152,7 +152,7 @@ class BrokerClient:
 
     def probe(self) -> None:
         """Checks that the binary port answers, by a lookup of a topic that does not exist; a refusal counts as an
-        answer. Raises ClusterError.
+        answer. A broker whose automatic topics are partitioned creates the topic. Raises ClusterError.
         """
         import pulsar
 
@@ -196,6 +196,7 @@ class BoundedReader:
 
         None is needed because the client may report more messages and then return none. While the broker is not
         connected, the reader waits for another one, up to its own limit. Raises the same errors as `BrokerClient.ask`.
+        If the library fails after some messages, these are returned; after UnansweredError some may be lost.
         """
         what, is_away = f"messages of {self._what}", False
         with self._patience.waits.during(what, self._limit or CALL_S) as wait:
@@ -245,10 +246,15 @@ def _take(reader: Any, seconds: float) -> list[Any] | None:
     if not reader.has_message_available():
         return None
     found: list[Any] = []
-    with contextlib.suppress(pulsar.Timeout):
+    try:
         found.append(reader.read_next(int(seconds * 1000)))
         while len(found) < _CHUNK and reader.has_message_available():
             found.append(reader.read_next(1))
+    except pulsar.Timeout:
+        pass
+    except pulsar.PulsarException:
+        if not found:  # else the next call raises it, if it lasts: the reader gives no message twice
+            raise
     return found
 
 

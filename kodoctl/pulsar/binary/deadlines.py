@@ -7,6 +7,7 @@ abandoned in its thread.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -68,7 +69,7 @@ class Patience:
     def call(self, work: Callable[[], T], what: str, limit: float, late: Callable[[T], object] = lambda _: None) -> T:
         """Runs `work` in a thread of its own, and returns its result or raises its exception. Raises UnansweredError
         after `limit` seconds, or AFTER_STOP_S seconds after an interruption; the call is then abandoned, and its thread
-        passes a later result to `late`.
+        passes a later result to `late`, whose errors are ignored.
         """
         changed = threading.Condition()
         returned: list[T] = []
@@ -88,7 +89,8 @@ class Patience:
                 changed.notify_all()
                 too_late = abandoned
             if too_late:
-                late(found)
+                with contextlib.suppress(Exception):  # nobody waits: Python would print a traceback
+                    late(found)
 
         thread = threading.Thread(target=run, name="kodoctl-call", daemon=True)
         with changed:

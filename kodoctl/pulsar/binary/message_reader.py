@@ -180,7 +180,7 @@ class Unread:
 
     def add(self, part: str, runs: list[EntryRun]) -> None:
         """Adds entries of the partition `part` that a reader passed without a message, except those that are no longer
-        stored. Raises ClusterError if `sure` requires a proof and there is none.
+        stored. Raises ClusterError if `sure` requires a proof and there is none, and the errors of `read_facts`.
         """
         if self._sure and not self.silent(part, runs):
             detail = f"{runs_text(part, runs)}, or it lost its place: try again"
@@ -200,10 +200,15 @@ class Unread:
 
     def silent(self, part: str, runs: list[EntryRun]) -> bool:
         """True if new readers get no message of these entries either. If a reader gets nothing at all, that is no proof
-        with `sure`, and counts as one without.
+        with `sure`, and counts as one without. Raises ClusterError, and the errors of `read_facts`.
         """
+        import pulsar
+
         ledgers = read_facts(self._admin, part).ledgers if runs else ()
-        found = [without_message(self._client, part, partition_number(part), run, ledgers) for run in runs]
+        try:
+            found = [without_message(self._client, part, partition_number(part), run, ledgers) for run in runs]
+        except pulsar.PulsarException as problem:
+            raise ClusterError(error("K561", "messages cannot be read", f"{part}: {problem}")) from None
         return all(one or (one is None and not self._sure) for one in found)
 
     def lines(self) -> list[str]:
@@ -231,7 +236,8 @@ def read_all(
 
     Begins after the entry `after`, or at a publish time (`since`, ms since the epoch), else with the first stored
     message. Entries without a message are added to `unread` at the end, or when the caller stops. `producers`: also
-    reads the names of producers, which the native border does not have. Raises ClusterError.
+    reads the names of producers, which the native border does not have. Raises ClusterError, and the errors of
+    `Unread.add`.
     """
     runs = without_end(facts.behind(after), unread.runs.get(facts.topic, ()))
     if not runs:

@@ -115,11 +115,11 @@ class DeadLetterConsumer:
         self._tokens = None
 
     def letters(self, until: Place, only: Container[Where]) -> Iterator[ReadMessage]:
-        """Yields unacknowledged messages in order, up to the entry `until`, which must be unacknowledged. After
-        `unacknowledged` (unless `forget` was called), only messages of `only` that it returned, read by a reader.
-        Otherwise all messages, also those that are not in `only`: the next call then begins after `until`, and the call
-        ends early if the command was stopped. Raises ClusterError, also if no letter comes for RECEIPT_S seconds (by
-        the reader: 15 s).
+        """Yields unacknowledged messages in order, up to the entry `until`, which must be unacknowledged. If the
+        consumer connects again, those that are not acknowledged by then come once more. After `unacknowledged` (unless
+        `forget` was called), only messages of `only` that it returned, read by a reader. Otherwise all messages, also
+        those that are not in `only`: the next call then begins after `until`, and the call ends early if the command
+        was stopped. Raises ClusterError, also if no letter comes for RECEIPT_S seconds (by the reader: 15 s).
         """
         if self._tokens is None:
             yield from (copy_message(message, token, where) for message, token, where in self._receive_messages(until))

@@ -7,6 +7,7 @@ stays without a connection is replaced. Partitions that are added to a topic are
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack
@@ -70,7 +71,7 @@ class TopicFollower:
     def follow(self, places: Iterable[tuple[TopicName, PartitionFacts]]) -> Generator[tuple[TopicName, ReadMessage]]:
         """Yields (topic, message) for each message that is stored after the facts of its partition were read. Messages
         that arrive together are sorted by publish time. Never ends by itself. Raises UsageError if a topic is deleted,
-        ClusterError if a reader cannot be opened at the start.
+        ClusterError if a reader cannot be opened at the start, or if the client library does not return.
         """
         for topic, facts in places:
             self._add(topic, facts.topic, facts.ledgers)
@@ -93,7 +94,7 @@ class TopicFollower:
         """Adds a partition, to be followed after its stored entries."""
         end = max(ledgers, default=None)
         if end is None:
-            self._parts[part] = _Followed(topic, part, None, Expected([], open_=True))
+            self._parts[part] = _Followed(topic, part, None, Expected([]))
         else:
             last = partition_number(part), end.ledger, end.last, _WHOLE_ENTRY
             self._parts[part] = _Followed(topic, part, last, _entries_after(end.ledger, end.last))
@@ -126,21 +127,23 @@ class TopicFollower:
         ]
 
     def _copied(self, one: _Followed, message: Any) -> ReadMessage | None:
-        """Copies a message, and reports the entries before it that gave none. None: a reader gives the entry where it
-        begins as a whole, so the message came before.
+        """Copies a message, and reports the entries before it that gave none; if no broker answers now, with a later
+        message. None: a reader gives the entry where it begins as a whole, so the message came before.
         """
         position = position_of(message.message_id(), partition_number(one.part))
         if one.last is not None and position <= one.last:
             return None
-        if one.last is not None and position[1] != one.last[1]:
-            one.expected = _entries_after(position[1], -1)
+        if one.last is None or position[1] != one.last[1]:
+            unreported, one.expected = one.expected.gaps, _entries_after(position[1], -1)
+            one.expected.gaps = unreported
         if one.last is None or position[1:3] != one.last[1:3]:
             one.expected.met(position[1:3], message)
         one.last = position
-        if one.expected.gaps:
-            gaps, one.expected.gaps = one.expected.gaps, []
-            self._unread.add(one.part, gaps)
-            self._notice(runs_text(one.part, gaps))
+        if gaps := one.expected.gaps:
+            with contextlib.suppress(ClusterError):
+                self._unread.add(one.part, gaps)
+                one.expected.gaps = []
+                self._notice(runs_text(one.part, gaps))
         return copy_message(message, None, position)
 
     def _watch_connections(self) -> None:

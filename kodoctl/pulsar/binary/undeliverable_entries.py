@@ -47,15 +47,16 @@ class Expected:
         runs: the expected entries.
         open_: the first expected entry is not known, so that the first entry that comes determines it.
 
-    The attribute `gaps` has the expected entries without a message, before an entry that had one. `parts`: number of
-    entries that were chunks of a message in chunks, which the reader returns at its last chunk.
+    The attribute `gaps` has the expected entries without a message, before an entry that had one. `chunks`: those
+    between the first and the last chunk of a message, which the reader returns at its last chunk; the ids of messages
+    do not tell whether another entry is among them.
     """
 
     def __init__(self, runs: Iterable[EntryRun], *, open_: bool = False) -> None:
         self._runs = list(runs)
         self._next: Place | None = None if open_ or not self._runs else (self._runs[0].ledger, self._runs[0].first)
         self.gaps: list[EntryRun] = []
-        self.parts = 0
+        self.chunks: list[EntryRun] = []
 
     def met(self, place: Place, message: Any) -> Place | None:
         """Records that the reader returned `message`, of the entry `place`. Expected entries before that become gaps,
@@ -69,9 +70,8 @@ class Expected:
         begin = place
         if first is not None:
             begin = max(first, self._next)
-            kept = [cut for run in self.gaps if (cut := _before_place(run, first))]
-            self.parts += sum(run.entries for run in self.gaps) - sum(run.entries for run in kept)
-            self.parts += sum(run.entries for run in self._runs_between(begin, place))
+            kept = outside(self.gaps, first, place)
+            self.chunks += outside(self.gaps, (0, 0), (first[0], first[1] - 1)) + self._runs_between(begin, place)
             self.gaps = kept
         if begin > self._next:
             self.gaps += self._runs_between(self._next, begin)
@@ -103,11 +103,15 @@ class Expected:
         return found
 
 
-def _before_place(run: EntryRun, place: Place) -> EntryRun | None:
-    """The entries of a run before a place; None if there are none."""
-    if run.ledger == place[0]:
-        run = run._replace(last=min(run.last, place[1] - 1))
-    return run if run.ledger <= place[0] and run.first <= run.last else None
+def outside(runs: Iterable[EntryRun], first: Place, last: Place) -> list[EntryRun]:
+    """The parts of the runs before the entry `first`, and those after the entry `last`."""
+    found = []
+    for run in runs:
+        before = run._replace(last=min(run.last, first[1] - 1)) if run.ledger == first[0] else run
+        after = run._replace(first=max(run.first, last[1] + 1)) if run.ledger == last[0] else run
+        found += [before] if run.ledger <= first[0] and before.entries > 0 else []
+        found += [after] if run.ledger >= last[0] and after.entries > 0 else []
+    return found
 
 
 def without_message(
@@ -121,7 +125,7 @@ def without_message(
     """
     import pulsar
 
-    for begin in dict.fromkeys(_before(run, count, ledgers) for count in _BEFORE):
+    for begin in dict.fromkeys(place_ahead_of(run, count, ledgers) for count in _BEFORE):
         start = pulsar.MessageId(number, *begin, -1)
         came = False
         with (
@@ -141,12 +145,16 @@ def without_message(
     return None
 
 
-def _before(run: EntryRun, count: int, ledgers: Iterable[EntryRun]) -> Place:
-    """Place that is `count` entries before a run; in the ledger before, if the run begins its ledger."""
-    earlier = max((one for one in ledgers if one.ledger < run.ledger), default=None)
-    if run.first or earlier is None:
-        return run.ledger, max(0, run.first - count)
-    return earlier.ledger, max(0, earlier.last - count + 1)
+def place_ahead_of(run: EntryRun, count: int, ledgers: Iterable[EntryRun]) -> Place:
+    """Place that is `count` stored entries before a run; if fewer are stored, entry 0 of their first ledger, or of the
+    run's own. `ledgers`: the stored entries.
+    """
+    ledger, left = run.ledger, count - run.first
+    for earlier in sorted((one for one in ledgers if one.ledger < run.ledger), reverse=True):
+        if left <= 0:
+            break
+        ledger, left = earlier.ledger, left - earlier.entries
+    return ledger, max(0, -left)
 
 
 def without_end(runs: list[EntryRun], known: Sequence[EntryRun]) -> list[EntryRun]:

@@ -39,16 +39,17 @@ def normalize_addresses(
     admin: str | None, broker: str | None, places: tuple[str, str] = (_FLAGS[ADMIN], _FLAGS[BROKER])
 ) -> tuple[str, str | None]:
     """Checks the addresses of the admin API and of the binary port, and returns both as `join` writes them ("" for
-    `admin` None). `places`: flag, variable or file of each, for messages. Raises UsageError (K505) with all errors of
-    both.
+    `admin` None, None for `broker` None). `places`: flag, variable or file of each, for messages. Raises UsageError
+    (K505) with all errors of both; an empty text is one.
     """
     found = []
     faults: list[Diagnostic] = []
     for text, schemes, place in ((admin, ADMIN, places[0]), (broker, BROKER, places[1])):
         faults += (
-            error("K505", "not an address", f"{place}: {fault}") for fault in (_faults(text, schemes) if text else ())
+            error("K505", "not an address", f"{place}: {fault}")
+            for fault in (_faults(text, schemes) if text is not None else ())
         )
-        found.append(text and join(split(text)))
+        found.append(None if text is None else join(split(text)))
     if faults:
         raise UsageError(*faults)
     return found[0] or "", found[1]
@@ -82,7 +83,7 @@ def _faults(text: str, schemes: tuple[str, ...]) -> Iterator[str]:
 
 
 def _parts(address: str) -> SplitResult | None:
-    """Parses an address; None: its port is no number below 65536."""
+    """Parses an address; None: its port is no number below 65536, or its brackets enclose no IPv6 address."""
     try:
         parts = urlsplit(address)
         parts.port  # noqa: B018  # asking for it is what finds a wrong one
@@ -92,7 +93,15 @@ def _parts(address: str) -> SplitResult | None:
 
 
 def _good(parts: SplitResult, schemes: tuple[str, ...]) -> bool:
-    return parts.scheme in schemes and bool(parts.hostname) and not parts.username and parts.port != 0
+    return parts.scheme in schemes and _is_host(parts.hostname) and not parts.username and parts.port != 0
+
+
+def _is_host(name: str | None) -> bool:
+    """False for a name that no lookup takes: without characters, or with a label that is empty or too long."""
+    try:
+        return bool((name or "").encode("idna"))
+    except UnicodeError:
+        return False
 
 
 def _hint(parts: SplitResult | None, schemes: tuple[str, ...]) -> str:

@@ -1,11 +1,11 @@
 """Connection settings of a cluster for every command: from flags, then environment variables, then a context of
 `kodoctl.toml`.
 
-The environment is passed in: nothing below the command line reads it. Credentials are sent only where their owner
-intended: those of a context to its own addresses, unless the context was named explicitly; those of the environment to
-addresses of the environment or of flags; those of flags to addresses of flags, of the environment, of a context that
-was named explicitly, or of the user's own file. A project's file belongs to the working folder, whoever wrote it: it
-may name clusters, but no file with a secret outside of its folder.
+Variables of kodoctl are passed in: nothing below the command line reads them. Tokens and OAuth2 credentials are sent
+only where their owner intended: those of a context to its own addresses, unless --context names it; those of the
+environment to addresses of the environment or of flags; a token of a flag to addresses of flags, of the environment, of
+the user's own file, or of a project's context that was named explicitly and hides none of the user's. A project's file
+belongs to the working folder, whoever wrote it: it may name clusters, but no file with a secret outside of its folder.
 """
 
 from __future__ import annotations
@@ -72,9 +72,10 @@ _CONTEXT_KEYS: Final = {
 @dataclass(frozen=True, slots=True)
 class Context:
     """A named cluster of the configuration file `file`. `function_worker`: addresses of workers that run apart from the
-    brokers, NO_WORKERS: none run; `env`: the environment of its topologies; each None: none is set;
-    `protected`: commands that write there require its name, typed or with --confirm; `access`: keys about tokens,
-    OAuth2 and TLS, whose file names include their folder.
+    brokers, NO_WORKERS: the cluster has none; `env`: the environment of its topologies; each None: the file names none.
+    `protected`: apply and most other commands that write there require its name, typed or with --confirm (not workers,
+    nor the commands of live orders). `access`: values by the keys about tokens, OAuth2 and TLS; names of files that
+    were relative begin with the folder of `file`.
     """
 
     name: str
@@ -90,11 +91,12 @@ class Context:
 @dataclass(frozen=True, slots=True)
 class Connection:
     """Settings with which clients connect to one cluster. Both URLs may be lists of brokers
-    (kodoctl.pulsar.connection.addresses). `broker_url` None: there is no binary port, so no bulk reads and no exclusive
-    producer. `function_worker`: addresses of function workers that run apart from the brokers, NO_WORKERS: the cluster
-    has none, None: the brokers may have some. `broker_from`: the flag, variable or file that set `broker_url`, for
-    messages; `withheld`: text about credentials of the environment that are not used, "" if there are none; `native`:
-    the native border may be used.
+    (kodoctl.pulsar.connection.addresses). `broker_url` None: no address of the binary port is known, so there are no
+    bulk reads and no exclusive producer. `token`, `oauth2`: one of them at most. `context`: the chosen one; None: the
+    addresses are of flags and variables. `function_worker`: addresses of function workers that run apart from the
+    brokers, NO_WORKERS: the cluster has none, None: the brokers may have some. `broker_from`: the flag, variable or
+    file that sets `broker_url`, for messages; `withheld`: text about credentials of the environment that are not sent
+    to the context, "" without such ones or without a context; `native`: the native border may be used.
     """
 
     admin_url: str
@@ -123,7 +125,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """Values of the connection flags on the command line."""
+    """Values of the connection flags on the command line; None or "": the flag is not given."""
 
     context: str | None = None
     admin_url: str | None = None
@@ -137,13 +139,13 @@ class Flags:
 @dataclass(frozen=True)
 class Contexts:
     """Contexts of the project's `kodoctl.toml` (in the working folder or above) and of the user's own. A context of the
-    project hides one of the user with the same name.
+    project hides one of the user with the same name, which must not be protected (`read_contexts`).
 
     Args:
-        by_name: all contexts.
-        current: name of the default context, from KODOCTL_CONTEXT, else the project's file, else the user's; None if
-            none names one. It may be missing in `by_name`.
-        own: the contexts of the user's file.
+        by_name: all contexts but those that are hidden.
+        current: name of the default context, from KODOCTL_CONTEXT, else the project's file, else the user's; None or ""
+            if none names one. It may be missing in `by_name`.
+        own: the contexts of the user's file, hidden ones included.
     """
 
     by_name: Mapping[str, Context] = field(default_factory=dict)
@@ -159,8 +161,8 @@ class Contexts:
 
 
 def user_config(environ: Mapping[str, str]) -> Path | None:
-    """Path of the user's own configuration file, or of the one that KODOCTL_CONFIG names; None if the user has no home
-    folder.
+    """Path of the user's own configuration file, which may not exist: the one that KODOCTL_CONFIG names (as it is
+    written there), else `kodoctl.toml` in the user's folder for configuration; None if there is neither.
     """
     if named := environ.get("KODOCTL_CONFIG"):
         return Path(named)
@@ -171,7 +173,7 @@ def user_config(environ: Mapping[str, str]) -> Path | None:
 
 
 def own_config(environ: Mapping[str, str]) -> Path:
-    """Path of the user's own configuration file, as `user_config`. Raises UsageError if the user has no home folder."""
+    """Path of the user's own configuration file, as `user_config` returns it; raises UsageError in place of None."""
     if (file := user_config(environ)) is None:
         detail = "this user has no home folder: set HOME, or name a file in KODOCTL_CONFIG"
         raise UsageError(error("K502", "cannot read configuration", detail))
@@ -179,13 +181,17 @@ def own_config(environ: Mapping[str, str]) -> Path:
 
 
 def project_config(folder: Path) -> Path | None:
-    """The nearest `kodoctl.toml` in the folder or above it; None: there is none."""
+    """The nearest `kodoctl.toml` in the folder (absolute) or above it, which may be the user's own one; None: there is
+    none. Raises OSError, such as for a folder that must not be searched.
+    """
     return nearest_file(CONFIG_FILE, folder)
 
 
 def read_contexts(environ: Mapping[str, str], folder: Path) -> Contexts:
-    """Reads the contexts of both files; a missing file has none. Raises KodoctlError with all errors of the first
-    faulty file, the user's before the project's.
+    """Reads the contexts of the user's file and of the project's (`project_config` of `folder`); a missing file has
+    none. Raises KodoctlError for the first faulty file, the user's before the project's. A project's file is faulty as
+    well if it may be a stranger's, has the name of a protected context of the user, or names a file with a secret
+    outside of its folder. Raises OSError as `project_config` does.
     """
     own, project = user_config(environ), project_config(folder)
     by_name: dict[str, Context] = {}
@@ -260,15 +266,17 @@ def _fault(values: Any) -> str | None:
 
 
 def in_file(file: Path, name: str) -> Context | None:
-    """The context `name` in one file; None if the file has no such context. Raises KodoctlError if the
-    file is invalid.
+    """The context `name` in one file; None if there is no such context or no such file. Raises KodoctlError if the file
+    cannot be read or one of its contexts is invalid. The rules for a project's file are not applied.
     """
     return _read_config(file)[0].get(name) if file.is_file() else None
 
 
 def check_context(file: Path, name: str, values: Mapping[str, Any], environ: Mapping[str, str]) -> None:
     """Checks that a command can use these values as a context of that file, and reads the credentials that they name.
-    Writes nothing. Raises UsageError or KodoctlError.
+    Writes nothing. `values`: as `write_context` takes them; their keys and types must be right. Unless the file is the
+    user's own (`user_config`), the rules for a project's file apply. Raises KodoctlError, also for a faulty file of the
+    user.
     """
     found, own = _context(file, name, values), user_config(environ)
     if own is None or absolute_path(file) != absolute_path(own):
@@ -286,10 +294,11 @@ def _context(file: Path, name: str, values: Mapping[str, Any]) -> Context:
 
 
 def write_context(file: Path, name: str, values: Mapping[str, Any]) -> None:
-    """Adds or replaces one context in a file, which is created if needed. Everything else in the file stays, with its
-    comments. `values`: as in the file, so file names are relative to its folder. They are not checked
-    (`check_context`). Raises KodoctlError if the file cannot be parsed, or has its contexts in a form that cannot be
-    changed here (dotted keys), and OSError if it cannot be written.
+    """Adds one context to a file, or replaces it as a whole; the file is created if needed. Everything else in the file
+    stays, with its comments, but a change by another process at the same time may be lost. `values`: as in the file, so
+    relative names of files begin at its folder. They are not checked (`check_context`). Raises KodoctlError if the file
+    cannot be read or parsed, or has its contexts in a form that cannot be changed here (such as dotted keys), and
+    OSError if it cannot be written.
     """
     document = _editable(file)
     contexts = document.setdefault("contexts", tomlkit.table(is_super_table=True))
@@ -300,8 +309,8 @@ def write_context(file: Path, name: str, values: Mapping[str, Any]) -> None:
 
 
 def remove_context(file: Path, name: str) -> None:
-    """Removes a context from a file. If it is the file's current one, the file has no current context afterwards. A
-    missing file or context is no error. Raises as `write_context` does.
+    """Removes a context from a file. If the file names it as the current one, the file has no current context
+    afterwards. A missing file or context is no error. Raises as `write_context` does.
     """
     if file.is_file():
         document = _editable(file)
@@ -347,8 +356,10 @@ def _write(file: Path, document: tomlkit.TOMLDocument) -> None:
 
 
 def connect(flags: Flags, environ: Mapping[str, str], folder: Path) -> Connection:
-    """Determines the connection of a command from flags, environment and the files found from `folder`, and reads its
-    credentials. Sends nothing. Raises UsageError if no cluster is named anywhere, KodoctlError for faulty settings.
+    """Determines the connection of a command from flags, environment and the files found from `folder` (absolute), and
+    reads its credentials. Addresses of the environment are ignored if a flag names a context. Sends nothing. Raises
+    UsageError if no cluster is named anywhere, or if a token of a flag would go where only a project's file says;
+    KodoctlError for faulty settings, also for those of files and variables that this connection does not use.
     """
     contexts = read_contexts(environ, folder)
     env = {} if flags.context else environ  # a context asked for by name is not mixed with the environment's addresses
@@ -416,9 +427,9 @@ def _withheld(context: Context) -> str:
 
 
 def misspelled_variables(environ: Mapping[str, str]) -> list[Diagnostic]:
-    """Returns a warning for each environment variable whose name is almost that of one of kodoctl's, because it would
-    silently have no effect. Other names with the same prefix are ignored: orchestrators make such variables from a
-    service's name.
+    """Returns a warning for each environment variable whose name begins with KODOCTL_ and is almost that of one of
+    kodoctl's, because it would silently have no effect. Other names with this prefix are ignored: orchestrators make
+    such variables from a service's name.
     """
     found = [
         (name, close[0])

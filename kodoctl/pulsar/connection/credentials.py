@@ -52,7 +52,9 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class OAuth2:
-    """Client credentials (RFC 6749, 4.4). `issuer`: URL of the server whose metadata name the endpoint for tokens."""
+    """Client credentials (RFC 6749, 4.4). `issuer`: URL of the server whose metadata name the endpoint for tokens;
+    `audience`, `scope`: None: a request for a token names none.
+    """
 
     issuer: str
     client_id: str
@@ -63,7 +65,8 @@ class OAuth2:
 
 def token_of(values: Mapping[str, str], *, text: str = "", source: str = "") -> Secret | None:
     """Token of one source (flags, environment or context): `text`, which is the value of the variable `source`; if it
-    is empty, the content of the file `values["token_file"]`; None if neither is set. Raises UsageError.
+    is empty, the content of the file `values["token_file"]`; None if neither is set. White space around a token is left
+    out. Raises UsageError if the file cannot be read, or the token is not one word of printable ASCII.
     """
     if text.strip():
         return checked_secret(text.strip(), source, variable=source)
@@ -71,9 +74,10 @@ def token_of(values: Mapping[str, str], *, text: str = "", source: str = "") -> 
 
 
 def oauth2_of(values: Mapping[str, str], place: str, *, secret: Secret | None = None) -> OAuth2 | None:
-    """OAuth2 client credentials of one source (flags, environment or context), None if it has none. `values`: by key of
-    OAUTH2_KEYS; `place`: name of the source, for messages; `secret`: replaces the file of the secret. Raises
-    UsageError.
+    """OAuth2 client credentials of one source (flags, environment or context), None if it has no part of them.
+    `values`: by key of OAUTH2_KEYS; `place`: name of the source, for messages; `secret`: replaces the file of the
+    secret. Raises UsageError if issuer, client id or secret is missing, the secret cannot be read, or the issuer is
+    refused (`checked_issuer`).
     """
     if not secret and not any(values.get(key) for key in OAUTH2_KEYS):
         return None
@@ -93,19 +97,20 @@ def oauth2_of(values: Mapping[str, str], place: str, *, secret: Secret | None = 
 
 
 def checked_issuer(url: str, place: str) -> str:
-    """Checks the URL of an issuer, or of its endpoint for tokens, and returns it, as `checked_secure_url` does.
-    `place`: the URL's source, for messages. Raises UsageError (K505).
+    """Checks the URL of an issuer, or of its endpoint for tokens, and returns it without slashes at its end, as
+    `checked_secure_url` does. `place`: the URL's source, for messages. Raises UsageError (K505).
     """
     return checked_secure_url(url, place, "an issuer", "the client's secret")
 
 
 def checked_secure_url(url: str, place: str, noun: str, secret: str) -> str:
-    """Checks a URL to which a secret is sent, and returns it without a final slash. Raises UsageError (K505) if the URL
-    neither uses TLS (https) nor points to this machine, or if it contains a user or no host.
+    """Checks a URL to which a secret is sent, and returns it without slashes at its end. Raises UsageError (K505)
+    unless the URL begins with https://, or with http:// and names the host localhost, 127.0.0.1 or ::1, and if it
+    contains a user or no host.
 
     Args:
         place: the URL's source, for messages.
-        noun: the server, for messages.
+        noun: the server with its article, such as `an issuer`, for messages.
         secret: the secret that it receives, for messages.
     """
     try:
@@ -123,8 +128,9 @@ def checked_secure_url(url: str, place: str, noun: str, secret: str) -> str:
 
 
 def tls_of(values: Mapping[str, str], place: str) -> Tls | None:
-    """TLS files of one source (flags, environment or context), None if it names none. The files are loaded once to
-    check them. Raises UsageError (K525; K031 for a relative name if the working folder was deleted).
+    """TLS files of one source (flags, environment or context) by their absolute paths, None if it names none. The files
+    are loaded once to check them. Raises UsageError (K525, also for a certificate without a key and the reverse; K031
+    for a relative name if the working folder was deleted).
     """
     files = [absolute_path(values[key]) if values.get(key) else None for key in TLS_KEYS]
     if not any(files):
@@ -153,8 +159,9 @@ def _unusable(detail: str, file: Path | None = None) -> UsageError:
 
 
 def trusted_file(tls: Tls | None) -> Path:
-    """PEM file of the authorities that `trust` trusts. The client library reads one file, and without one it would
-    trust those of certifi alone, so that a company's own authority counted on the admin port only.
+    """PEM file of the authorities that `trust` trusts: `tls.ca`, or a temporary file, which is there until this process
+    ends. The client library reads one file, and without one it would trust those of certifi alone, so that a company's
+    own authority counted on the admin port only. Raises OSError if there is no folder for temporary files.
     """
     return tls.ca if tls and tls.ca else _system_authorities()
 
@@ -176,8 +183,9 @@ def _system_authorities() -> Path:
 
 
 def trust(tls: Tls | None) -> ssl.SSLContext:
-    """TLS context for connections to a cluster, with the client's certificate. It checks host names, and trusts
-    `tls.ca`, or without it the authorities of the system and of certifi.
+    """TLS context for connections to a cluster, with the client's certificate if `tls` has one. It checks host names,
+    and trusts `tls.ca`, or without it the authorities of the system and of certifi. Raises OSError if a file of `tls`
+    can no longer be loaded.
     """
     context = ssl.create_default_context(cafile=tls.ca if tls else None)
     if tls is None or tls.ca is None:

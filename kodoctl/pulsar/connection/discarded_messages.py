@@ -24,8 +24,8 @@ _REMEMBERED: Final = 10_000  # messages that nobody has asked for yet
 
 
 class ThrownAway(NamedTuple):
-    """A message that the client library discarded: its topic (a partition), the subscription that lost it, and its
-    position `ledger:entry`.
+    """A message that the client library discarded: its topic (of a partitioned one, the partition), the subscription
+    that lost it, and its position `ledger:entry`.
     """
 
     topic: str
@@ -49,8 +49,8 @@ class ClientLog:
     @property
     def is_ignored(self) -> bool:
         """True if the library writes its log elsewhere, because the application opened a client with a logger of its
-        own before the first one with this log. To be called after that one was opened. False on systems without files
-        in memory or /proc.
+        own before the first client with this log. To be called after a client with this log was opened: before that it
+        is True in any case. False on systems without files in memory or /proc.
         """
         if self._file is None or not _DESCRIPTORS.is_dir():
             return False
@@ -62,7 +62,7 @@ class ClientLog:
 
     def news(self, since: int) -> tuple[int, list[ThrownAway]]:
         """Returns (number to pass as `since` to the next call, messages discarded since the call that returned
-        `since`), at most the last 10,000. `since` 0: since the start of the process.
+        `since`), at most the last 10,000. `since` 0: all since the log was made.
         """
         with self._lock:
             self._look()

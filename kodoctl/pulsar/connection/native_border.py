@@ -32,7 +32,7 @@ class LoadedTypes(Protocol):
 
     @property
     def client_version(self) -> str:
-        """Version of pulsar-client that the package was tested with."""
+        """Version of pulsar-client that is installed."""
 
 
 Border = TypeVar("Border", bound=LoadedTypes)
@@ -40,7 +40,8 @@ Border = TypeVar("Border", bound=LoadedTypes)
 
 class NativeMessage(NamedTuple):
     """A stored message as kodo-fast creates it: the fields of kodo_fast.DELIVERY. Times are ms since the epoch, 0:
-    none; `entry`: (ledger, entry, partition); `payload` None: a tombstone.
+    none; `entry`: (ledger, entry, partition); `token`: the message id; `payload` None: a tombstone; `batch_index` -1:
+    a message that is no part of a batch; `broken` and `schema` are always "".
     """
 
     entry: tuple[int, int, int]
@@ -56,13 +57,13 @@ class NativeMessage(NamedTuple):
     schema: str
 
     def message_id(self) -> Any:
-        """Returns the message id of the client library, as the library's own messages do."""
+        """Returns the message id, an object of kodo-fast that answers as pulsar.MessageId does but has another type."""
         return self.token
 
 
 class BorderChoice(NamedTuple, Generic[Border]):
     """The loaded types of the native border (the C++ package kodo-fast), or None if it is not used. `detail`: the
-    versions in use, or the reason.
+    versions in use, or the reason why it is not used.
     """
 
     border: Border | None
@@ -77,7 +78,7 @@ class BorderChoice(NamedTuple, Generic[Border]):
 class BorderLoader(Generic[Border]):
     """Loads the native border (the C++ package kodo-fast) when first asked, at most once for each loader. `load`:
     receives the module kodo_fast and returns its types, and may raise kodo_fast.RefusalError. `switch`: name of the
-    setting that switches the border off, for the status. `report`: receives the status once.
+    setting that switches the border off, for the status. `report`: receives the status once, after the loading.
     """
 
     def __init__(
@@ -86,8 +87,8 @@ class BorderLoader(Generic[Border]):
         self._load, self._switch, self._report = load, switch, report
 
     def choose(self, *, native: bool = True) -> BorderChoice[Border]:
-        """Returns the types to use, or the reason why the border is not used. `native`: value of the setting. Never
-        raises.
+        """Returns the types to use, or the reason why the border is not used. `native`: value of the setting; with
+        False nothing is loaded. A border that cannot be loaded is a reason, not an error.
 
         A fork of the process that loaded the border does not use it, because locks of the client library may be held in
         the fork for ever.
@@ -101,7 +102,7 @@ class BorderLoader(Generic[Border]):
 
     @cached_property
     def loaded(self) -> tuple[int, BorderChoice[Border]]:
-        """(id of the process that loaded the border, its choice). Computed once: a refusal is final."""
+        """(id of the process that tried to load the border, its choice). Computed once: a refusal is final."""
         choice = self._try_load()
         self._report(choice.status)
         return os.getpid(), choice
@@ -131,8 +132,8 @@ MESSAGES: Final[BorderLoader[MessageBorder]] = BorderLoader(
 
 
 def native_setting(environ: Mapping[str, str]) -> bool:
-    """True unless the environment switches the border off (KODO_CONSUMER_NATIVE). Raises UsageError for a value that is
-    neither true nor false.
+    """False if KODO_CONSUMER_NATIVE, the variable that switches the border off, is `false`; True if it is `true`, empty
+    or not set. Upper case is the same. Raises UsageError for any other value, 0 and 1 too.
     """
     text = environ.get(NATIVE_VARIABLE, "").strip().lower() or "true"
     if text not in ("true", "false"):

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
 TIMEOUT: Final = (5.0, 30.0)  # seconds to connect, seconds to answer
 EARLY: Final = 0.2  # of a token's life, at most a minute: by then the next one is asked for
+_PAUSE: Final = 5.0  # seconds between two failed requests while the last token is valid
 _WELL_KNOWN: Final = (".well-known/openid-configuration", ".well-known/oauth-authorization-server")
 
 
 class TokenCache:
-    """Cache of the token of one client. Safe to use from several threads, which wait for one request and share its
-    answer.
+    """Cache of the token of one client. Safe to use from several threads: one requests a token while the others wait,
+    and then share it. A failure is not shared: each of the others then sends its own request.
     """
 
     def __init__(self, settings: OAuth2, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -35,24 +36,33 @@ class TokenCache:
         self._lock = threading.Lock()
         self._endpoint: str | None = None
         self._token: Secret | None = None
-        self._until = 0.0
+        self._renew_at = self._expires_at = 0.0
 
     @property
     def latest(self) -> Secret | None:
-        """The token that was requested last, which may have expired; None: none was. Never waits."""
+        """The token that the issuer gave last, which may have expired; None: it gave none yet. Never waits."""
         return self._token
 
     def token(self) -> Secret:
-        """Returns a token that does not expire soon; requests a new one if necessary. Raises ClusterError (K526)."""
+        """Returns the last token, or requests a new one if that ends within a fifth of its life, or a minute if that is
+        less. A token without an end (`expires_in`) is kept until it is refused. Raises ClusterError (K526) if the
+        issuer gives none, unless the last token is still valid.
+        """
         with self._lock:
-            if self._token is None or self._clock() >= self._until:
-                self._ask()
+            if self._token is None or self._clock() >= self._renew_at:
+                try:
+                    self._ask()
+                except ClusterError:
+                    if self._token is None or self._clock() >= self._expires_at:
+                        raise
+                    self._renew_at = self._clock() + _PAUSE
             assert self._token is not None
             return self._token
 
     def renewed(self, refused: Secret) -> Secret:
-        """Returns another token than `refused`, which the cluster did not accept. Threads that pass the same refused
-        token share a new one. Raises ClusterError (K526).
+        """Returns the token to try after the cluster did not accept `refused`: the last one if that is another one by
+        now, else a newly requested one, so that threads with the same refused token share a new one. An issuer may give
+        the refused one again. Raises ClusterError (K526).
         """
         with self._lock:
             if self._token is None or self._token == refused:
@@ -89,7 +99,8 @@ class TokenCache:
             raise self._token_error("its access_token cannot travel in a header") from None
         life = document.get("expires_in")
         seconds = float(life) if isinstance(life, int | float) and life > 0 else float("inf")
-        self._until = asked + seconds - min(60.0, seconds * EARLY)
+        self._expires_at = asked + seconds
+        self._renew_at = self._expires_at - min(60.0, seconds * EARLY)
 
     def _token_endpoint(self) -> str:
         """Address of the issuer's token endpoint (by OpenID Connect discovery, else RFC 8414)."""
@@ -153,11 +164,11 @@ class BearerToken:
         self._cache = token_cache(connection.oauth2) if connection.oauth2 else None
 
     def token(self) -> Secret | None:
-        """The token to send now; None: the connection has none. Raises ClusterError (K526)."""
+        """The token to send now; None: the connection has none. Raises ClusterError (K526), as `TokenCache.token`."""
         return self._cache.token() if self._cache else self._fixed
 
     def after_refusal(self, refused: Secret | None) -> Secret | None:
-        """Another token to try after the cluster refused one; None: the token is a fixed one, or none was sent. Raises
-        ClusterError (K526).
+        """Token to try after the cluster refused one (`TokenCache.renewed`); None: the token is a fixed one, or none
+        was sent. Raises ClusterError (K526).
         """
         return self._cache.renewed(refused) if self._cache and refused else None

@@ -24,11 +24,13 @@ _FRAME: Final = bytes.fromhex(
 
 
 class PortError(ClusterError):
-    """The address of the binary port does not lead to a broker."""
+    """No address of the binary port leads to a broker, or none to one whose TLS certificate is trusted."""
 
 
 class Protocol(Enum):
-    """Protocol in which an address answered the probe. The value is its name in error messages."""
+    """Protocol in which an address answered the probe; UNKNOWN: in another one, or it ended the connection without an
+    answer. The value is the name of the protocol in error messages.
+    """
 
     PULSAR = "Pulsar's binary protocol"
     HTTP = "HTTP"
@@ -37,7 +39,7 @@ class Protocol(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Service that answered the probe of an address: its protocol, and whether it was reached over TLS."""
+    """Service that answered the probe of an address: its protocol, and whether it speaks TLS there."""
 
     protocol: Protocol
     tls: bool
@@ -45,11 +47,12 @@ class Peer:
 
 def peer_at(host: str, port: int, trust: ssl.SSLContext | None, *, within: float = WITHIN_S) -> Peer:
     """Connects to an address, sends the probe, and returns the service that answers. With `trust` (the trusted
-    authorities), TLS is tried first, else plain text; then the other of the two, in which no certificate is checked.
-    The protocol is UNKNOWN if the service understands neither. `within`: seconds for both together.
+    authorities), TLS is tried first, else plain text; if the service does not understand that, then the other of the
+    two, in which no certificate is checked. The protocol is UNKNOWN if the service understands neither. `within`:
+    seconds for both together; looking up the name, and further IP addresses of the host, may take more.
 
-    Raises SSLCertVerificationError for a certificate that `trust` does not accept, TimeoutError if the other side sends
-    nothing, OSError if no service listens.
+    Raises errors of the first try only: SSLCertVerificationError for a certificate that `trust` does not accept,
+    TimeoutError if there is no answer in time, another OSError if no connection can be made.
     """
     deadline = time.monotonic() + within
     expected = _ask_peer(host, port, trust, deadline)

@@ -16,7 +16,8 @@ from kodoctl.host.host_facts import absolute_path, expand_home
 
 class Secret:
     """A text whose `repr` and `str` hide it. `file`, or `variable` of the environment: its origin. A pickled secret
-    contains only the origin, from which the other process reads the text again; without an origin it contains the text.
+    contains only the origin, from which the other process reads the text again, or raises UsageError if it cannot;
+    without an origin it contains the text.
     """
 
     __slots__ = ("_value", "file", "variable")
@@ -49,8 +50,9 @@ class Secret:
 
 
 def read_secret(file: Path) -> Secret:
-    """Reads a file that contains one word, such as a token. Raises UsageError (K504; K031 for a relative name if the
-    working folder was deleted, because another process could not read the secret again).
+    """Reads a file that contains one word of printable ASCII, such as a token, perhaps with white space around it.
+    Raises UsageError if the file cannot be read or contains something else, and for a relative name if the working
+    folder was deleted, because another process could not read the secret again.
     """
     try:
         text = expand_home(file).read_text(encoding="utf-8").strip()
@@ -63,7 +65,8 @@ def read_secret(file: Path) -> Secret:
 
 def checked_secret(text: str, source: str, *, file: str | None = None, variable: str | None = None) -> Secret:
     """Makes a Secret of one word of printable ASCII, as a token in a header must be. `source`: name of its origin, for
-    the error. Raises UsageError (K504), whose text shows nothing of the secret.
+    the error; `file`, `variable`: as in Secret. Raises UsageError (K504), whose text shows nothing of the secret, for
+    any other text, also for one that is empty or has white space around the word.
     """
     if not text or not text.isascii() or any(not 33 <= ord(character) <= 126 for character in text):
         raise UsageError(
@@ -73,12 +76,16 @@ def checked_secret(text: str, source: str, *, file: str | None = None, variable:
 
 
 def text_of_variable(name: str) -> str:
-    """Value of a variable of this process's environment, for values that are not secret; "" if it is not set."""
+    """Value of a variable of this process's environment without white space around it, for values that are not secret;
+    "" if it is not set.
+    """
     return os.environ.get(name, "").strip()
 
 
 def secret_of_variable(name: str) -> Secret:
-    """Reads a secret from a variable of this process's environment. Raises UsageError (K504) if it is not set."""
+    """Reads a secret from a variable of this process's environment, without white space around it. Its form is not
+    checked (`checked_secret`). Raises UsageError (K504) if the variable is not set, or blank.
+    """
     text = os.environ.get(name, "").strip()
     if not text:
         detail = (

@@ -28,9 +28,9 @@ OnWait = Callable[[str, float, float], object]
 
 
 class Wait:
-    """One wait of one thread. `what`: the awaited thing or the reason, for reports; `limit`: seconds; `limit_now`:
-    limit for the present reason, at most `limit`. A block that tries again calls `again`; a block that only blocks may
-    set `what`.
+    """One wait, of the thread that makes it. `what`: the awaited thing or the reason, for reports; `limit`: seconds,
+    which `again` applies; `limit_now`: limit for the present reason, at most `limit`. A block that tries again
+    calls `again`; a block that only blocks may set `what`.
     """
 
     def __init__(self, what: str, limit: float, clock: Callable[[], float], pause: Callable[[float], None]) -> None:
@@ -47,13 +47,13 @@ class Wait:
         return max(self._clock() - self._since, self._paused)  # the pauses alone where a test does not wait
 
     def again(self, what: str, limit: float | None = None) -> bool:
-        """Call it after a failed try: sleeps, and returns True if there is time for another try, else returns False at
-        once.
+        """Call it after a failed try: if the limit is not over, sleeps and returns True for another try, else returns
+        False at once. The pause (up to 4.5 s) and the last try may end after the limit.
 
-        The pause grows and differs from thread to thread. `what`: why the last try failed; `limit`: a lower limit in
-        seconds for this reason, None: the wait's own. If the first try alone took longer than the limit, it is still
-        repeated once, because a broker that hangs answers nothing until its bundles have moved. With a limit of 0 there
-        is no second try.
+        The pause grows, and is random. `what`: why the last try failed; `limit`: a lower limit in seconds for this
+        reason (a higher one than the wait's own has no effect), None: the wait's own. If the first try alone took
+        longer than the limit, it is still repeated once, because a broker that hangs answers nothing until its bundles
+        have moved. With a limit of 0 there is no second try.
         """
         self.what, self.limit_now = what, self.limit if limit is None else min(limit, self.limit)
         left = self.limit_now - self.seconds
@@ -108,8 +108,8 @@ class WaitMonitor:
 
     def report(self) -> None:
         """Reports the longest wait to `on_wait`, by the name of the innermost wait of its thread, if it has lasted for
-        5 s (REPORT_AFTER_S) and the last report is 5 s old (REPORT_EVERY_S). There is one line for all waits, so that
-        many threads do not fill the screen.
+        5 s (REPORT_AFTER_S) and the last report, if there was one, is 5 s old (REPORT_EVERY_S). There is one report for
+        all waits, so that many threads do not fill the screen. The monitor's thread calls this method every second.
         """
         with self._lock:
             now = self._clock()
@@ -122,7 +122,9 @@ class WaitMonitor:
         self._on_wait(inner.what, first.seconds, first.limit_now)
 
     def close(self) -> None:
-        """Ends the thread that reports long waits. The limits of waits stay in force. Never raises."""
+        """Ends the thread that reports long waits, without waiting for it; later waits are not reported. The limits of
+        waits stay in force. Never raises.
+        """
         self._closed.set()
 
     def _begin(self) -> None:

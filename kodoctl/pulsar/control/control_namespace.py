@@ -42,8 +42,8 @@ class ControlNamespace:
     """Content of the control namespace of a Pulsar tenant.
 
     Args:
-        uuid: id of the tenant; None if no apply has created it yet.
-        index: by topology name, the namespaces in which the topology owns objects.
+        uuid: id of the tenant on this cluster; None if no command of kodoctl has stored one yet.
+        index: by topology name, the namespaces in which the topology owns objects, or owned some before.
         listed: the part of `index` that is stored in the older form, one list for each name.
         producers: roles with `produce` on the namespace or on a topic in it, which may write journals.
     """
@@ -55,7 +55,9 @@ class ControlNamespace:
 
 
 def cluster_identity(admin: Admin, tenant: str) -> str | None:
-    """Reads the UUID that the first apply stored in a Pulsar tenant; None: there is none, or it cannot be read."""
+    """Reads the UUID that kodoctl stored in a Pulsar tenant (`ensure_control_namespace`); None: there is none, or it
+    cannot be read.
+    """
     try:
         return read_control_namespace(admin, tenant).uuid
     except KodoctlError:
@@ -63,7 +65,9 @@ def cluster_identity(admin: Admin, tenant: str) -> str | None:
 
 
 def read_control_namespace(admin: Admin, tenant: str) -> ControlNamespace:
-    """Reads the content of a tenant's control namespace; it is empty before the first apply. Raises ClusterError."""
+    """Reads the content of a tenant's control namespace; it is empty if the namespace or the tenant does not exist, as
+    before the first apply. Raises ClusterError, also (K522) for an index with an invalid entry.
+    """
     reply = admin.call("GET", namespace_path(control_namespace(tenant)))
     if reply.missing:
         return ControlNamespace()
@@ -110,9 +114,10 @@ def _own(name: str, tenant: str) -> NamespaceName:
 
 
 def ensure_control_namespace(admin: Admin, tenant: str) -> str:
-    """Creates the control namespace of a Pulsar tenant unless it exists, and gives it a new UUID unless it has one.
-    Returns the UUID that the namespace then has. If several clients create it at the same time, one of them succeeds,
-    and the others get that client's UUID. Raises ClusterError.
+    """Creates the control namespace of a Pulsar tenant, which must exist, unless there is one, and gives it a new UUID
+    unless it has one. Returns the UUID that the namespace then has. If several clients create it at the same time, one
+    of them succeeds, and the others get that client's UUID. Only if they find a namespace without a UUID, clients may
+    get different ones, of which the last one stays. Raises ClusterError.
     """
 
     def read_uuid() -> str | None:
@@ -158,7 +163,9 @@ def ensure_lease_topic(admin: Admin, namespace: NamespaceName) -> str:
 
 
 def write_index(admin: Admin, tenant: str, *, more: Collection[Place], less: Collection[Place]) -> None:
-    """Changes the index of a Pulsar tenant, by one request: adds the places `more` and removes `less`.
+    """Changes the index of a Pulsar tenant: adds the places `more` and removes `less`, by one write, which is repeated
+    if a broker fails; without one if nothing changes. All places are of this tenant, none is in both. The control
+    namespace must exist.
 
     Each (topology, namespace) is a property of its own. Two applies of one topology in two namespaces hold different
     leases, and would overwrite each other's changes in a common list. Raises ClusterError.

@@ -19,7 +19,8 @@ _READ_S: Final = 15.0
 
 def read_journal(admin: Admin, client: BrokerClient, namespace: NamespaceName) -> Iterator[bytes]:
     """Yields the bytes of each entry of the lease topic, oldest first, including heartbeats of leases; nothing if there
-    was no apply in the namespace yet. Raises ClusterError.
+    was no apply in the namespace yet. Applies without the binary port leave no entries. Raises ClusterError, at the
+    iteration, also if the connection has no binary port.
     """
     import pulsar
 

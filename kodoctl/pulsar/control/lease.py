@@ -41,27 +41,34 @@ _PENDING: Final = 100_000  # entries without a receipt: more than an apply has, 
 
 
 class Hold(Protocol):
-    """The held lease of one namespace (interface). `beat` and `write` raise LockedError if the lease is lost."""
+    """The held lease of one namespace (interface). ExclusiveProducer writes a journal; Lock, without the binary port,
+    has none and drops each entry.
+    """
 
     def beat(self) -> None:
         """Asks the broker whether this process still holds the lease, and waits for the answer. Raises LockedError if
-        not.
+        not; UnconfirmedError (a LockedError) or ClusterError without an answer.
         """
 
     def write(self, entry: Mapping[str, Any]) -> None:
-        """Writes an entry to the namespace's journal, and returns when the entry is stored."""
+        """Writes an entry to the namespace's journal, and returns when the entry is stored. Raises LockedError if it
+        is not.
+        """
 
     def note(self, entry: Mapping[str, Any]) -> None:
-        """Sends an entry to the namespace's journal without waiting. It is stored before any later entry; `settle`
-        waits for its receipt.
+        """Sends an entry to the namespace's journal without waiting. It is stored before any later entry, unless the
+        broker drops it, so that it is sent again. `settle` waits for its receipt, and raises its failure.
         """
 
     def settle(self) -> None:
-        """Returns when every sent entry is stored. Raises LockedError if one is not."""
+        """Returns when every sent entry is stored; at once if entries are dropped (Lock). Raises LockedError if the
+        lease is lost or an entry cannot be stored; UnconfirmedError (a LockedError) if no receipt came in time: the
+        entry may still be stored later.
+        """
 
     def close(self) -> None:
-        """Gives the lease back, so that the next process gets it at once. Does nothing if another client has taken the
-        lease.
+        """Gives the lease back, so that the next process gets it at once; raises nothing if that fails. Does nothing if
+        another client has taken the lease.
         """
 
 
@@ -73,7 +80,8 @@ def _now() -> float:
 class Lease:
     """The leases that one command holds. The caller has to call `check` before each write: if a lease is lost, it
     raises LockedError, and the caller writes nothing more. `since`: a time before the first lease was taken, in seconds
-    of `clock`.
+    of `clock`, None: now; it counts as the first confirmation. `ever_lost`: a loss was noticed, even if `ask` forgot it
+    since. Without the binary port there is no journal, and entries are dropped.
     """
 
     def __init__(
@@ -87,11 +95,11 @@ class Lease:
         self.ever_lost = False  # for whoever reports
 
     def check(self) -> None:
-        """Returns at once if the broker confirmed every lease in the last HEARTBEAT_S seconds; else asks the broker,
-        and waits for the answer during a fail-over.
+        """Returns without a request if the broker confirmed every lease in the last HEARTBEAT_S (5) seconds; else asks
+        the broker, and waits for the answer, also during a fail-over. One thread asks while others wait for it.
 
-        Raises LockedError if a lease is lost, UnconfirmedError if no answer came or it came too late. An unconfirmed
-        lease counts as lost: later checks in all threads raise the same error.
+        Raises LockedError if a lease is lost, UnconfirmedError (a LockedError) if no answer came or three in a row came
+        too late. An unconfirmed lease counts as lost: later checks in all threads raise the same error, until `ask`.
         """
         with self._lock, self._noticing():
             self._raise_lost()
@@ -109,32 +117,40 @@ class Lease:
                 raise UnconfirmedError(error("K541", "the lease could not be confirmed", detail))
 
     def ask(self) -> None:
-        """Checks the lease as `check` does, but always asks the broker, and forgets an earlier loss: if the broker
-        confirms the lease, `check` and `write` succeed again. `ever_lost` stays. For callers that had no answer before
-        and need one now.
+        """Checks the leases as `check` does, but asks the broker in any case, and forgets an earlier loss: if the
+        broker confirms every lease, `check` and `write` succeed again. A lease that another client took stays lost, and
+        `ever_lost` stays. For callers that had no answer before and need one now.
         """
         with self._lock:
             self._confirmed, self._lost = float("-inf"), None
         self.check()
 
     def write(self, namespace: NamespaceName, entry: Mapping[str, Any]) -> None:
-        """Writes an entry to the namespace's journal, and returns when the entry is stored. Raises LockedError."""
+        """Writes an entry to the journal of one of the namespaces, and returns when the entry is stored. Raises
+        LockedError if it is not, or if a loss of any lease was noticed before.
+        """
         self._raise_lost()
         with self._noticing():
             self._holds[namespace].write(entry)
 
     def write_everywhere(self, entry: Mapping[str, Any]) -> None:
-        """Writes an entry to the journal of every namespace, and returns when all are stored. Raises LockedError."""
+        """Writes an entry to the journal of every namespace, and returns when all are stored. Raises LockedError as
+        `write` does; some of the journals may then have the entry.
+        """
         self._raise_lost()
         with self._noticing():
             _each(lambda taken_hold: taken_hold.write(entry), self._holds.values())
 
     def note(self, namespace: NamespaceName, entry: Mapping[str, Any]) -> None:
-        """Sends an entry to the namespace's journal without waiting; `settle` waits for its receipt."""
+        """Sends an entry to the journal of one of the namespaces without waiting; `settle` waits for its receipt, and
+        raises its failure.
+        """
         self._holds[namespace].note(entry)
 
     def settle(self) -> None:
-        """Returns when every sent entry is stored. Raises LockedError if one is not."""
+        """Returns when every sent entry is stored. Raises LockedError if one is not, or if a loss of any lease was
+        noticed before.
+        """
         self._raise_lost()
         with self._noticing():
             for taken_hold in self._holds.values():
@@ -175,15 +191,16 @@ def hold(
     timeout: float,
     stop: threading.Event | None = None,
 ) -> Iterator[Lease]:
-    """Context in which this command holds the lease of each namespace. Leases are taken in parallel; while the command
-    waits for one that another has, it holds only those of earlier namespaces, so that two commands never wait for each
-    other. Raises LockedError that names the holder, StoppedError after an interruption, ClusterError if a lease cannot
-    be taken.
+    """Context in which this command holds the lease of each namespace, and which gives all back at its end. The control
+    namespaces must exist. Leases are taken in parallel; while the command waits for one that another has, it holds only
+    those of earlier namespaces, so that two commands never wait for each other. Raises LockedError if another process
+    still has a lease after `timeout` (with its name if that can be read), or takes it away at once; StoppedError if
+    `stop` is set while it waits for another holder; ClusterError if a lease cannot be taken.
 
     Args:
-        who, plan: the new holder and the plan, for the first entry of the journal.
-        timeout: seconds to wait for another holder; 0: do not wait for the first lease, and 2 s at most for another
-            one.
+        who, plan: the new holder, as others see it, and the plan; both also for the first entry of the journal.
+        timeout: seconds to wait for other holders, for all leases together; but for each lease behind the first one at
+            least 2 s.
         stop: event that an interruption sets, so that waits end soon.
     """
     holds: dict[NamespaceName, Hold] = {}
@@ -253,7 +270,7 @@ class _Taking:
     stop: threading.Event
 
     def attempt(self, namespace: NamespaceName, holds: dict[NamespaceName, Hold]) -> None:
-        """Tries once to take the lease into `holds`, and leaves it out if another process has it. Raises ClusterError."""
+        """Tries once to take the lease into `holds`; leaves it out if another process has it. Raises ClusterError."""
         taken_hold = self._try(namespace, ensure_lease_topic(self.admin, namespace))
         if taken_hold is not None:
             holds[namespace] = taken_hold
@@ -333,8 +350,10 @@ def _holder_text(admin: Admin, namespace: NamespaceName) -> str:
 
 def break_lease(admin: Admin, client: BrokerClient, namespace: NamespaceName, who: str) -> LockHolder | None:
     """Takes a namespace's lease away from its holder and frees it. Returns the former holder, None if there was none.
-    The former holder notices this at its next entry or heartbeat, and writes nothing more. `who`: name of the caller,
-    for the record in the lease topic. Raises ClusterError.
+    The former holder writes nothing more once it notices this, at its next heartbeat (HEARTBEAT_S, 5 s) or the receipt
+    of an entry; a request that is under way may still be carried out. `who`: name of the caller, for the record in the
+    lease topic. Raises ClusterError, also if the holder has a producer and the caller no binary port; LockedError if
+    another client takes the lease meanwhile.
     """
     topic = lease_topic(namespace)
     token, locked = lock_token(admin, namespace), lock_holder(admin, namespace)

@@ -32,7 +32,7 @@ Change = Callable[[tuple[Override, ...]], tuple[Override, ...]]
 class OverrideStore:
     """The live orders (temporary instructions to workers) of one subscription, on its ground topic, given by the full
     name. `rng`: spreads the tries of several writers, None: any; `who`: the person who changes the orders, for the
-    history; "": no person, and the history records no change.
+    history; "": no person, and the history does not record the changes.
     """
 
     def __init__(self, admin: Admin, topic: str, subscription: str, rng: Random | None = None, who: str = "") -> None:
@@ -48,20 +48,25 @@ class OverrideStore:
         return self._orders(self._properties(), now)
 
     def history(self) -> tuple[OverrideChange, ...]:
-        """Reads the last changes by people, oldest first. Raises the same errors as `read`."""
+        """Reads the last changes by people (20 at most), oldest first. Raises ClusterError if there is no such
+        subscription, or the history cannot be read.
+        """
         try:
             return _history(self._properties())
         except InvalidOverridesError as problem:
             raise ClusterError(error("K781", "orders cannot be read", f"{self._of}: history: {problem}")) from None
 
     def change(self, change: Change, now: int, *, replace: bool = False) -> tuple[Override, ...]:
-        """Writes the orders that `change` makes of the present ones, and repeats this until a read shows them. Returns
-        the orders in force at `now` (ms since the epoch).
+        """Writes the orders that `change` makes of those in force at `now` (ms since the epoch), and repeats this, 20
+        times at most, until a read shows them. Returns the orders in force then. Orders that are not in force, such as
+        expired ones, are removed.
 
-        `change` must have no further effect when it is applied again. `replace`: `change` gets no orders, and replaces
-        the present ones even if they cannot be read. The admin API has no compare-and-set, so this method reads, reads
-        again just before writing, writes everything, waits about 0.6 s and reads again; a writer whose orders were
-        overwritten notices this and writes again. Raises UsageError for too many orders, ClusterError.
+        `change` is called several times, also with orders that it has made, on which it must have no further effect.
+        `replace`: `change` gets no orders before a write, which replaces the present ones even if they cannot be read.
+        The admin API has no compare-and-set, so this method reads, reads again just before writing, writes all
+        properties, waits about 0.6 s and reads again: a writer whose orders were overwritten until then writes again.
+        Raises UsageError for more than 200 orders, and the errors of `change`; ClusterError, after which the orders may
+        be written or not.
         """
         for _ in range(_TRIES):
             properties = self._properties()

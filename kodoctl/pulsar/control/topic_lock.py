@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LockHolder:
-    """Holder of a lease, for people. `since`: local time as text, "" if unknown."""
+    """Holder of a lease, for people. `since`: text with the time by the holder's clock and zone, "" if unknown."""
 
     who: str
     since: str
@@ -61,8 +61,8 @@ class Lock:
         """Does nothing: no entry waits for a receipt."""
 
     def close(self) -> None:
-        """Deletes the lock topic, unless it is a later one of another process. Never raises ClusterError; a lock topic
-        that remains blocks the next apply.
+        """Deletes the lock topic, unless it is a later one of another process. Never raises ClusterError: if that
+        fails, the lock topic remains, and blocks the next apply.
         """
         with contextlib.suppress(ClusterError):  # else it stays, and the next apply reports whose it was
             break_lock(self.admin, self.namespace, self.token)
@@ -73,8 +73,8 @@ class Lock:
 
 
 def take_lock(admin: Admin, namespace: NamespaceName, who: str) -> Lock | None:
-    """Creates the lock topic of a namespace, and returns the lock; None if another process holds it. Raises
-    ClusterError.
+    """Creates the lock topic of a namespace, and returns the lock; None if there is a lock topic already, whose holder
+    may have died. The control namespace must exist. Raises ClusterError.
     """
     lock = Lock(admin, namespace, secrets.token_hex(8))
     properties = {"holder": who, "since": time.strftime("%Y-%m-%d %H:%M:%S %z"), "token": lock.token}
@@ -98,14 +98,16 @@ def lock_holder(admin: Admin, namespace: NamespaceName) -> LockHolder | None:
 
 
 def lock_token(admin: Admin, namespace: NamespaceName) -> str | None:
-    """Token of the lock topic, to pass to `break_lock`; None if there is no lock topic. Raises ClusterError."""
+    """Token of the lock topic, to pass to `break_lock` ("" for one without a token); None if there is no lock topic.
+    Raises ClusterError.
+    """
     found = _properties(admin, namespace)
     return None if found is None else found.get("token", "")
 
 
 def break_lock(admin: Admin, namespace: NamespaceName, token: str) -> None:
-    """Deletes the lock topic if it has this token, so that a lock created meanwhile is not deleted. Raises
-    ClusterError.
+    """Deletes the lock topic if it has this token, which is read just before each try, so that a lock created meanwhile
+    is not deleted. Does nothing if it has another token or is gone. Raises ClusterError.
     """
 
     def look() -> dict[str, str] | None:

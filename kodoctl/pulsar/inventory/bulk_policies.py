@@ -1,7 +1,7 @@
 """Bulk reader of all topic policies of a namespace, from its system topic `__change_events`
 (docs/explanation/pulsar.md).
 
-For 300 topics it takes 0.1 to 0.35 s, single requests 10 s, with the same answer; and only the system topic
+For 300 topics it takes 0.1 to 0.35 s, single requests 10 s. Their answers are the same, but only the system topic
 distinguishes "unset" from "false". The list of schemas is read first, because a reader would create a system topic that
 does not exist, and a plan must create nothing.
 """
@@ -53,18 +53,19 @@ _DELAYED: Final = frozenset(
 
 
 class BulkUnavailableError(Exception):
-    """The bulk read cannot be used; single requests give the same answer. The text is the reason."""
+    """The bulk read cannot be used, and single requests have to take its place. The text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class BulkPolicies:
-    """Topic policies that are explicitly set in a namespace, as one read of its system topic found them.
+    """Topic policies that are explicitly set in a namespace, as one read of its system topic found them. A policy whose
+    value is an empty list or object counts as unset.
 
     `policies`: full topic name -> policies of this cluster, without delayed delivery; `everywhere`: full topic name ->
-    policies that apply in all clusters. Both have the names and JSON shapes of the REST API. `delayed`: full names of
-    topics with a delayed-delivery value of their own. `events`: number of distinct keys that had an event.
-    `topic_exists`: False if there is no system topic: on brokers before 5.0 no policy was ever set then, later brokers
-    may keep policies elsewhere.
+    policies that apply in all clusters. Both have the names and JSON shapes of the REST API, except delayed delivery in
+    `everywhere`. `delayed`: full names of topics with a delayed-delivery value for this cluster. `events`: number of
+    distinct keys that had an event, also of policies that were deleted since. `topic_exists`: False if there is no
+    system topic: on brokers before 5.0 no policy was ever set then, later brokers may keep policies elsewhere.
     """
 
     policies: Mapping[str, dict[str, Any]] = field(default_factory=dict)
@@ -74,14 +75,15 @@ class BulkPolicies:
     topic_exists: bool = True
 
     def of(self, topic: str) -> dict[str, Any]:
-        """Policies of one topic; {} if none is set."""
+        """Policies of one topic (full name) in `policies`; {} if none is set there."""
         return self.policies.get(topic, {})
 
 
 def read_bulk(admin: Admin, client: BrokerClient, namespace: NamespaceName) -> BulkPolicies:
-    """Reads all topic policies of a namespace. Raises BulkUnavailableError if that is impossible: no binary port, no
-    answer there, no event within _READ_S (10) seconds although there are more, no right to consume, an unknown
-    encoding. Raises ClusterError if the admin API does not answer.
+    """Reads all topic policies of a namespace, and blocks meanwhile. Raises BulkUnavailableError if that is impossible,
+    for example without a binary port or an answer there, without a right that is needed, if no event comes within
+    _READ_S (10) seconds although there are more, or for an unknown encoding. Raises ClusterError if the admin API does
+    not answer, or no token can be had.
     """
     if not client.available:
         raise BulkUnavailableError("the broker's binary port is not known")

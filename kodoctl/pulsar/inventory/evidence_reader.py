@@ -28,8 +28,9 @@ def read_evidence(
 ) -> Mapping[Address, Evidence]:
     """Reads, in several threads, the evidence of the topics, subscriptions, functions and objects of the whole cluster
     among `addresses`. Each address must be in `live.objects`. Other resources, and topics that are gone by now (with
-    their subscriptions), are absent from the result. `ledgers_of`: addresses of topics whose stored ledgers are read as
-    well, by one request for each partition. Raises ClusterError.
+    their subscriptions), are absent from the result; a subscription that alone is gone has no backlog there.
+    `ledgers_of`: addresses of topics whose stored ledgers are read as well, by one request for each partition. Raises
+    ClusterError, but not for a function whose inputs cannot be read (`Evidence.unread`).
     """
     wanted = sorted(set(addresses))
     with ThreadPoolExecutor(8, thread_name_prefix="evidence") as pool:
@@ -73,8 +74,8 @@ def _of_topic(admin: Admin, topic: TopicName, stats: Stats, *, ledgers: bool) ->
 
 
 def read_inputs(admin: Admin, function: FunctionResource) -> list[TopicName]:
-    """Returns the topics that a function reads, sorted: those that it names, and those of the namespace of its pattern
-    that the pattern may match, by two requests. Raises ClusterError.
+    """Returns the topics that a function reads, sorted: those that it names, whether they exist or not, and, for a
+    pattern, those of its namespace that it may match (`list_topics`, two requests). Raises ClusterError.
     """
     found = set(function.input_topics)
     if function.pattern:
@@ -88,8 +89,9 @@ def read_inputs(admin: Admin, function: FunctionResource) -> list[TopicName]:
 
 
 def function_evidence(admin: Admin, function: FunctionResource) -> Evidence:
-    """Reads the evidence of the subscription of a function, summed over its inputs. If one cannot be read, only
-    `unread` is set.
+    """Reads the evidence of the subscription of a function, summed over its inputs; inputs that do not exist are left
+    out. If an input cannot be read, or the inputs of its pattern are not known, only `unread` is set. Never raises
+    ClusterError.
     """
     each = []
     try:
@@ -115,8 +117,9 @@ def function_evidence(admin: Admin, function: FunctionResource) -> Evidence:
 def count_messages(admin: Admin, topic: TopicName, subscription: str, stats: Stats) -> tuple[int, bool]:
     """Returns (number of messages, whether there may be more) for the backlog of a subscription. The broker may stop
     counting early. Marks of producers (messages without content) that were found in the backlog (`read_backlog`) do not
-    count; a batch that is acknowledged in part counts in full. The number is 0 if there is no such subscription.
-    `stats`: the topic's JSON of `read_stats`. Raises ClusterError.
+    count; a batch that is acknowledged in part counts in full. The number is 0 if there is no such subscription in
+    `stats`, the topic's JSON of `read_stats`. Sends one request for each partition with a backlog, and up to 1,000
+    requests to find its marks. Raises ClusterError.
     """
     parts = _subscription_parts(stats, subscription)
     counts = _counts(admin, topic, subscription, parts)

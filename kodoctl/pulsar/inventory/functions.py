@@ -70,7 +70,7 @@ def read_functions(
     """Reads all functions or connectors of one kind in a namespace, with their instances. Returns (objects, address ->
     reason for each object that is listed and cannot be read). If the list itself cannot be read, the reason is under
     `KIND.TENANT/NAMESPACE`; only NO_WORKER means that there are none. `declared`: functions of files, whose settings
-    may be shown. Never raises ClusterError.
+    may be shown. Nothing is read a second time if a broker is busy. Never raises ClusterError.
     """
     here = f"{kind}.{namespace}"
     known = {one.address: one for one in declared}
@@ -103,7 +103,8 @@ def read_function(
     admin: Admin, kind: FunctionKind, namespace: NamespaceName, name: str, declared: FunctionResource | None = None
 ) -> LiveObject | None:
     """Reads a function or connector and its instances; None if there is none with this name. `declared`: as a file or a
-    plan has it, with settings that may be shown. Raises ClusterError.
+    plan has it, with settings that may be shown. Raises ClusterError; a refusal to tell the instances is no error, they
+    are then unknown (None).
     """
     path = functions_path(kind, namespace, name)
     reply = admin.call("GET", path, patient=False)
@@ -125,8 +126,10 @@ def parse(
     status: Mapping[str, Any] | None,
     declared: FunctionResource | None = None,
 ) -> LiveObject:
-    """Converts the JSON of a function or connector, and of its status (None: not known), to a live object. Settings
-    that neither an apply wrote last nor `declared` (None: nothing) has are not shown.
+    """Converts the JSON of a function or connector, and of its status (None: not known), to a live object. Its `config`
+    is that of the worker if an apply wrote exactly this last; else HIDDEN stands in place of each value, except true
+    and false, that `declared` (None: nothing) does not have at the same place. Its `settings` are only those that the
+    last apply or `declared` has. Values of `secrets` that are no references are None.
     """
     options = options_of(config)
     settings = settings_text(config.get(_WORDS[kind].config) or {})
@@ -210,7 +213,7 @@ def options_of(config: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def options_form(function: FunctionResource, options: Mapping[str, Any]) -> tuple[bytes, str]:
-    """Body and content type of the request that sets nothing but the runtime options of a function."""
+    """Body and content type of the request that sets nothing but the runtime options of a function, all of them."""
     return _form(function, {"customRuntimeOptions": json.dumps(options, sort_keys=True)})
 
 
@@ -218,11 +221,11 @@ def request_form(
     function: FunctionResource, owner: str, options: Mapping[str, Any], before: FunctionResource | None
 ) -> tuple[bytes, str]:
     """Body and content type of the request that creates a function (`before` None) or updates it. `owner`: owner for
-    its marker; `options`: its present runtime options.
+    its marker; `options`: its present runtime options, which stay besides those of kodoctl.
 
-    An update contains the URL of a package only if the package changed, because the worker would load it again. It
-    contains no inputs, no start and no subscription, because the worker refuses a subscription in an update, even its
-    present one.
+    An update contains the URL of a package only if the package changed, because the worker would load it again; a
+    builtin package is always named. It contains no subscription, because the worker refuses one in an update, even the
+    present one; nor, except in `function.settings`, inputs, start, retries, dead letter topic and redelivery delay.
     """
     words = _WORDS[function.kind]
     marked = {

@@ -89,6 +89,7 @@ class _Reading:
     how: set[str] = field(default_factory=set)
     unseen: set[NamespaceName] = field(default_factory=set)
     unread: dict[TopicName, str] = field(default_factory=dict)
+    others: dict[TopicName, str] = field(default_factory=dict)
     undeclarable: dict[str, str] = field(default_factory=dict)
     unread_functions: dict[Address, str] = field(default_factory=dict)
     missing_packages: dict[Address, str] = field(default_factory=dict)
@@ -104,13 +105,15 @@ class _Reading:
         self.how |= part.how
         self.unseen |= part.unseen
         self.unread |= part.unread
+        self.others |= part.others
         self.undeclarable |= part.undeclarable
 
 
 def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
-    """Reads the live objects of a scope, in several threads, and blocks meanwhile. Raises ClusterError if something
-    that the scope requires cannot be read, because an unknown object never counts as absent; functions, connectors and
-    packages are listed in `unread_functions` instead.
+    """Reads the live objects of a scope, in several threads, and blocks meanwhile. An unknown object never counts as
+    absent: functions, connectors and packages that cannot be read are listed in `Live.unread_functions`, others that
+    the scope allows to be unreadable in `unseen`, `unread` and so on; for the rest, ClusterError is raised. Databases
+    of sources are not read.
     """
     server = read_server(admin)
     reading = _Reading()
@@ -157,6 +160,7 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
         unsupported=server.unsupported,
         unseen=frozenset(reading.unseen),
         unread=reading.unread,
+        others=reading.others,
         undeclarable=reading.undeclarable,
         unread_functions=reading.unread_functions,
         missing_packages=reading.missing_packages,
@@ -401,7 +405,7 @@ def _read_namespace(reader: _Reader, namespace: NamespaceName, scope: ReadScope,
     _add(reading, [LiveObject(NamespaceResource(namespace, policies))])
     _add(reading, (LiveObject(grant) for grant in grants_of(namespace, dump)))
     if scope.everything:
-        reading.undeclarable |= read_undeclarable(reader.admin, namespace, dump, reader.server.cluster)
+        reading.undeclarable |= read_undeclarable(reader.admin, namespace, dump, reader.server)
         reading.undeclarable |= read_packages(reader.admin, namespace)
     _read_topics(reader, namespace, scope, reading)
 
@@ -424,7 +428,9 @@ def _read_apart(admin: Admin, namespace: NamespaceName, scope: ReadScope, readin
 
 
 def grants_of(namespace: NamespaceName, dump: dict[str, Any]) -> Iterator[GrantResource]:
-    """Yields every grant in the JSON of a namespace: on the namespace itself and on single persistent topics."""
+    """Yields the grants in the JSON of a namespace: on the namespace itself and on single persistent topics. Grants on
+    subscriptions and on non-persistent topics are left out.
+    """
     auth = dump.get("auth_policies") or {}
     for role, actions in (auth.get("namespace_auth") or {}).items():
         yield GrantResource(namespace, role, frozenset(actions))
@@ -443,6 +449,7 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: ReadScope, re
     readable = frozenset(plain) - frozenset(unreadable)
     topics = [topic for topic in (*partitioned, *sorted(readable)) if topic not in scope.known]
     wanted = [t for t in topics if t in declared or scope.everything or topic_address(t) not in foreign]
+    reading.others |= {topic: foreign[topic_address(topic)] for topic in set(topics) - set(wanted)}
     if scope.only is not None:
         wanted = [topic for topic in wanted if topic in scope.only]
     owned = _owned_topics(reading.ledgers[namespace], scope)
@@ -539,17 +546,17 @@ def _owned_topics(entries: dict[str, Ledger], scope: ReadScope) -> set[str]:
     return {topic_of_address(address) for address in mine}
 
 
-def _owned_by_others(entries: dict[str, Ledger], scope: ReadScope) -> set[Address]:
-    return {address for name, ledger in entries.items() if name not in scope.names for address in ledger.owned}
+def _owned_by_others(entries: dict[str, Ledger], scope: ReadScope) -> dict[Address, str]:
+    return {address: name for name, ledger in entries.items() if name not in scope.names for address in ledger.owned}
 
 
 def list_topics(
     admin: Admin, namespace: NamespaceName, *, with_underscores: bool = False
 ) -> tuple[list[TopicName], list[TopicName]]:
-    """Lists (partitioned, plain) topics of a namespace in order, without Pulsar's system topics, and without others
-    whose name begins with `__` unless `with_underscores`. A plain topic that has the name of a partitioned one is left
-    out. A partitioned topic whose name no request can contain counts as plain: only its name can be read. Raises
-    ClusterError.
+    """Lists (partitioned, plain) topics of a namespace, each in order of their names. Topics whose name begins with
+    `__` are left out; with `with_underscores` only Pulsar's system topics are. A partitioned topic counts as plain if a
+    plain one has the same name, or if no request can contain its name, so that only the name can be read. A partition
+    without its partitioned topic is a plain one. Raises ClusterError.
     """
     doing = f"listing topics of {namespace}"
     names = must(admin.call("GET", f"persistent/{namespace}/partitioned"), doing)

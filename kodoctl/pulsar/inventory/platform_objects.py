@@ -73,7 +73,7 @@ def list_platform_objects(admin: Admin, cluster: str, home: NamespaceName) -> It
     for kind, folder in _folders(cluster).items():
         reply = admin.call("GET", folder)
         names = () if reply.missing else must(reply, f"listing {folder}")  # 404 if there never was a policy
-        for name in sorted(set(names) - {_GLOBAL}):
+        for name in sorted(set(names) - ({_GLOBAL} if kind == "cluster" else set())):
             found = read_platform_object(admin, cluster, f"{kind}.{name}", home)
             if found is not None:
                 yield found

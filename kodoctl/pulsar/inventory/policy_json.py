@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pydantic import ValidationError
+
 from kodoctl.topology.model.policies import (
     OFFLOAD_DEFAULTS,
     OFFLOAD_MEMBERS,
@@ -37,13 +39,22 @@ Json = Any
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """JSON codec of one kind of policy. `encode` makes JSON of a value; `decode` returns None for an unset policy, and
-    Foreign for a value that no file can express. `decode(encode(value))` means the same as `value` (`normalize` makes
-    them equal), except for `BUNDLES`, which is never read.
+    """JSON codec of one kind of policy. `encode` makes JSON of a value; `read` makes a value of JSON, None of an unset
+    policy, Foreign of a value that no file can express or its model refuses.
     """
 
     encode: Callable[[Any], Json]
-    decode: Callable[[Json], PolicyValue | None]
+    read: Callable[[Json], PolicyValue | None]
+
+    def decode(self, raw: Json) -> PolicyValue | None:
+        """Value of a policy that Pulsar answered; None: it is unset; Foreign: no file can express the value.
+        `decode(encode(value))` means the same as `value` (`normalize` makes them equal), except for `BUNDLES`, which is
+        never read.
+        """
+        try:
+            return self.read(raw)
+        except ValidationError:  # Pulsar takes values that the file's bounds exclude
+            return _foreign(raw)
 
 
 def is_set(raw: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,8 @@ def read_schema(
     admin: Admin, topic: TopicName, declared: SchemaResource | None = None, *, patient: bool = True
 ) -> SchemaResource | None:
     """Reads a topic's schema; None if the topic has no schema, or does not exist. The text of an AVRO schema is JSON
-    with sorted keys. The text of another schema begins with its type, so that it never equals a declared one. Raises
+    with sorted keys. The text of another schema, and of an AVRO schema that is not plain JSON (brokers parse it by
+    Avro's Java library, which allows comments), begins with its type, so that it never equals a declared one. Raises
     ClusterError.
 
     Returns the schema `declared` if the topic has it in any version, else the latest version: Pulsar keeps one version
@@ -38,6 +40,9 @@ def read_schema(
 def _schema_of(topic: TopicName, data: Any, reply: Reply) -> SchemaResource:
     if not isinstance(data, dict):
         raise ClusterError(error("K580", "part of a topic cannot be read", f"{topic}: {reply} without its schema"))
-    if data.get("type") != "AVRO":
-        return SchemaResource(topic, "AVRO", f"{data.get('type')}: {data.get('data', '')}")
-    return SchemaResource(topic, "AVRO", json.dumps(json.loads(data["data"]), sort_keys=True, separators=(",", ":")))
+    text = str(data.get("data", ""))
+    if data.get("type") == "AVRO":
+        with contextlib.suppress(ValueError, RecursionError):  # whoever may produce chooses the text
+            definition = json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"))
+            return SchemaResource(topic, "AVRO", definition)
+    return SchemaResource(topic, "AVRO", f"{data.get('type')}: {text}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.pulsar.admin.admin import Admin, must, partition_path, topic_path
 from kodoctl.pulsar.admin.topic_stats import COMPACTION, TopicReading
@@ -13,10 +13,13 @@ from kodoctl.text.escaping import one_line
 from kodoctl.topology.model.policies import Foreign
 from kodoctl.topology.names import NamespaceName, TopicName, partition_numbers, whole_topic
 
+if TYPE_CHECKING:
+    from kodoctl.pulsar.admin.broker_info import Server
+
 _DECLARABLE: Final = frozenset(codec.key for codec in NAMESPACE_CODECS)
 _NO_POLICIES: Final = frozenset({
     "auth_policies", "bundles", "deleted", "migrated", "properties",
-    "clusterDispatchRate", "latency_stats_sample_rate", "schema_auto_update_compatibility_strategy",  # of old versions
+    "clusterDispatchRate",  # a copy of `topicDispatchRate`, for old versions
 })  # fmt: skip
 _UNSET: Final[Mapping[str, Any]] = {
     "offload_threshold": -1,
@@ -27,12 +30,18 @@ _SHOWN: Final = 160  # characters of a value
 _SHADOW_SOURCE: Final = "PULSAR.SHADOW_SOURCE"  # property of a shadow topic: name of the topic whose ledgers it reads
 
 
-def read_undeclarable(admin: Admin, namespace: NamespaceName, dump: dict[str, Any], cluster: str) -> dict[str, str]:
-    """Returns the settings of a namespace that a topology file cannot declare, and its non-persistent topics with the
-    grants on them, as printed name -> reason. `dump`: the broker's JSON of the namespace; `cluster`: name of the
-    cluster, whose rates in `dump` are taken. Sends two requests. Raises ClusterError.
+def read_undeclarable(admin: Admin, namespace: NamespaceName, dump: dict[str, Any], server: Server) -> dict[str, str]:
+    """Returns the settings of a namespace that an import cannot declare, and its non-persistent topics with the grants
+    on them, as printed name -> reason. `dump`: the broker's JSON of the namespace; of its rates, those of the cluster
+    of `server` are taken. Sends two requests. Raises ClusterError.
     """
-    found = {f"namespace.{namespace} {name}": reason for name, reason in undeclarable_settings(dump, cluster)}
+    found = {f"namespace.{namespace} {name}": reason for name, reason in undeclarable_settings(dump, server.cluster)}
+    number = (dump.get("bundles") or {}).get("numBundles")
+    if number is not None and number != server.bundles:
+        found[f"namespace.{namespace} bundles"] = (
+            f"{number}: brokers split them, and no apply changes the number; for a namespace that an apply is to"
+            f" create, write `bundles: {number}` in `namespace_policies`"
+        )
     for topic, roles in (dump.get("auth_policies", {}).get("destination_auth") or {}).items():
         if topic.startswith("non-persistent://"):
             found |= dict.fromkeys((f"grant.{topic}/{role}" for role in roles), "its topic is left out")

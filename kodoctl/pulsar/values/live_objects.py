@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.topology.resources import Address, Resource, TopicResource, database_of, is_function, is_package
+from kodoctl.topology.resources import (
+    Address,
+    Resource,
+    TopicResource,
+    database_of,
+    is_function,
+    is_package,
+    topic_address,
+)
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.values.ledger import Ledger
@@ -202,6 +210,8 @@ class Live:
     unsupported: frozenset[str] = frozenset()  # topic policies this broker does not have
     unseen: frozenset[NamespaceName] = frozenset()  # of which only topics and subscriptions could be read
     unread: Mapping[TopicName, str] = field(default_factory=dict)  # why only names are known of these
+    # topics of other topologies in the namespaces that were read, of which only names are known -> their topology
+    others: Mapping[TopicName, str] = field(default_factory=dict, repr=False)
     # the databases that were looked at, readable or not, by the variable of their URL
     databases: Mapping[str, DatabaseFacts] = field(default_factory=dict, repr=False)
     # why a function, connector or package could not be read, and why those of a kind could not be listed: `KIND.TENANT/NAMESPACE`
@@ -256,6 +266,20 @@ class Live:
         true: it has 0 partitions and no policies here.
         """
         yield from self._topics.get(namespace, ())
+
+    def unknown_topics_in(self, namespace: NamespaceName) -> Iterator[tuple[Address, str]]:
+        """Yields (address, reason) for each topic of a namespace of which only the name is known, so that a change of
+        the namespace may concern its messages and clients: those in `unread` and in `others`.
+        """
+        for topic, why in self.unread.items():
+            if topic.namespace == namespace:
+                yield topic_address(topic), f"it cannot be read: {why}"
+        for topic, owner in self.others.items():
+            if topic.namespace == namespace:
+                yield (
+                    topic_address(topic),
+                    f"a topic of the topology {owner}, which a plan of other files does not read",
+                )
 
     @cached_property
     def _topics(self) -> dict[NamespaceName, list[tuple[Address, TopicResource]]]:

@@ -40,7 +40,7 @@ def read_marker(comment: str | None) -> PublicationMarker | None:
     try:
         values = json.loads(line.removeprefix(_BEGIN))
         return PublicationMarker(*(str(values[key]) for key in _KEYS))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return PublicationMarker("?", "?", f"? ({line[:80]})", "")
 
 

@@ -7,7 +7,8 @@ Spark's tasks. Semantics:
 
 - Three-valued as SQL: a missing fact is NULL, a comparison with NULL is NULL, only a true result chooses.
 - Properties and JSON values have no type: compared with a number they are read as a number, with a moment as a moment,
-  else as text; a value that cannot be read so is NULL. Numbers are doubles. Moments are UTC unless they say otherwise.
+  else as text; a value that cannot be read so is NULL. To compare one with a duration is an error. Numbers are doubles.
+  Moments are UTC unless they say otherwise.
 - now() is the time when the plan is made: a plan chooses the same messages whenever it is carried out.
 """
 

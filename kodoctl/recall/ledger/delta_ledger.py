@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
 
 from kodoctl.errors import KodoctlError, error
 from kodoctl.host.extras import needs_extra
@@ -30,8 +31,10 @@ _STORE: Final = {"AWS_ALLOW_HTTP": "true"}  # the environment names the endpoint
 
 class DeltaLedger:
     """Implementation of RecallLedger (kodoctl.recall.ledger.recall_ledger) in a folder or an object store. `path`: the
-    folder, or a URI. The first append creates the table. The constructor opens nothing, and raises UsageError without
-    the extra `recall`; the other methods raise KodoctlError (K557) for a table that cannot be read or written.
+    folder, or a URI (a text with `://`). `create` or the first `append` makes the table, and a new folder on this
+    machine, also that of a `file://` URI, is for its owner alone (mode 0700). The constructor opens nothing, and raises
+    UsageError without the extra `recall`; the other methods raise KodoctlError (K557) for a table that cannot be read
+    or written.
     """
 
     def __init__(self, path: str) -> None:
@@ -42,14 +45,13 @@ class DeltaLedger:
         self._writer, self._commits = f"kodoctl-recall-{secrets.token_hex(8)}", 0
 
     def create(self) -> None:
-        """Creates an empty table unless one exists; a new local folder is for its owner alone (mode 0700). Raises
-        KodoctlError (K557).
+        """Creates an empty table unless a Delta table exists, whose columns are not checked. Raises KodoctlError
+        (K557).
         """
         import deltalake
 
         try:
-            if "://" not in self.path:
-                make_private(Path(self.path))
+            self._make_folder()
             deltalake.DeltaTable.create(self.path, _schema(), mode="ignore", name=_NAME, storage_options=_STORE)
         except deltalake.exceptions.CommitFailedError as problem:
             if not self.exists():  # made meanwhile, or here by a request whose answer was lost
@@ -57,8 +59,15 @@ class DeltaLedger:
         except (deltalake.exceptions.DeltaError, OSError) as problem:
             raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
 
+    def _make_folder(self) -> None:
+        """Creates the folder if it is on a disk. Raises OSError."""
+        if "://" not in self.path:
+            make_private(Path(self.path))
+        elif (uri := urlsplit(self.path)).scheme == "file":
+            make_private(Path(unquote(uri.path)))
+
     def exists(self) -> bool:
-        """True if there is a Delta table at the path. Raises KodoctlError (K557)."""
+        """True if there is a Delta table at the path, whatever its columns. Raises KodoctlError (K557)."""
         import deltalake
 
         try:
@@ -67,8 +76,9 @@ class DeltaLedger:
             raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
 
     def append(self, entries: Sequence[RecallEntry]) -> None:
-        """Stores all entries or none in one commit; does nothing for no entries. The commit has a number (of an
-        application transaction of Delta), by which it is recognised if its answer was lost. Raises KodoctlError (K557).
+        """Stores all entries or none in one commit; does nothing for no entries. If the write fails, looks in the table
+        for the commit, which has a number of its own (of an application transaction of Delta): the answer may be lost.
+        Raises KodoctlError (K557) if the commit is not found; if that read failed too, the entries may be stored.
         """
         import deltalake
         import pyarrow as pa
@@ -81,8 +91,7 @@ class DeltaLedger:
         self._commits += 1
         numbered = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(self._writer, self._commits)])
         try:
-            if "://" not in self.path:
-                make_private(Path(self.path))
+            self._make_folder()
             deltalake.write_deltalake(
                 self.path, table, mode="append", name=_NAME, commit_properties=numbered, storage_options=_STORE
             )
@@ -102,9 +111,9 @@ class DeltaLedger:
             return False
 
     def entries(self, dead_topic: str, among: LedgerSlice | None = None) -> list[RecallEntry]:
-        """Reads the entries about one source of letters (`dead_topic`: its `ledger_key`), or only about its letters
-        `among`, in any order and without payloads; [] if there is no table yet. Raises KodoctlError (K557), also for a
-        table of another version of kodoctl.
+        """Reads the entries of all runs about one source of letters (`dead_topic`: its `ledger_key`), or only about its
+        letters `among`, in any order and with None for payloads; [] if there is no table yet. Raises KodoctlError
+        (K557), also for a table without a needed column, and if an entry has an event unknown to this version.
         """
         if among is None:
             return self.entries_among([dead_topic])
@@ -115,7 +124,7 @@ class DeltaLedger:
         return self._entries([[*same, *published], [*same, ("published", "=", 0)]])  # files of others are not opened
 
     def entries_among(self, sources: Collection[str]) -> list[RecallEntry]:
-        """Does the same as `entries` for all letters of several sources; [] for no sources."""
+        """Does the same as `entries` for all letters of several sources (their `ledger_key`s); [] for no sources."""
         return (
             self._entries([[("dead_topic", "in", list(sources))]]) if sources else []
         )  # Arrow's empty list has no type
@@ -132,8 +141,9 @@ class DeltaLedger:
 
     def runs(self, namespace: str) -> list[RecallRunRow]:
         """Runs on topics of a namespace (`tenant/namespace`), oldest first: one row for each run and source of letters,
-        with the numbers of letters by the furthest event that each came to (order of RecallEvent); [] if there is no
-        table yet. Raises KodoctlError (K557).
+        with the numbers of letters, copies included, by the furthest event that each came to in that run (order of
+        RecallEvent); [] if there is no table yet. Raises KodoctlError (K557), also for an event unknown to this
+        version.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -156,8 +166,8 @@ class DeltaLedger:
             return _run_rows(counts.to_pylist(), prefix)
 
     def highest_numbers(self, dead_topic: str, run: str) -> dict[str, int]:
-        """Highest sequence number of a run that is certainly stored, by lane (full name of the target partition); {} if
-        there is no table yet. `dead_topic`: `ledger_key` of the source. Reads one batch of entries at a time. Raises
+        """Highest sequence number of a run that is certainly stored, by lane (full name of the target partition); lanes
+        without one are absent, and it is {} if there is no table yet. `dead_topic`: `ledger_key` of the source. Raises
         KodoctlError (K557).
         """
         import pyarrow.compute as pc

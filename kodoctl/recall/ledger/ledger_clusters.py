@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 def check_cluster(ledger: RecallLedger, tenant: str, identity: str | None) -> bool:
-    """True if the ledger is recorded (`record_cluster`) as one of this cluster; False if no cluster of the tenant is
-    recorded in it, or if `identity`, the UUID of the tenant on this cluster, is None (not known). Raises RefusedError
-    (K557) if only other clusters are recorded, KodoctlError.
+    """True if the ledger has a record (`record_cluster`) of this cluster for the Pulsar tenant `tenant`; False if it
+    has no record for the tenant, or if `identity`, the UUID of the tenant on this cluster, is None (not known): then
+    nothing is read. Raises RefusedError (K557) if its records for the tenant are all of other clusters, KodoctlError if
+    it cannot be read.
     """
     known = {one.recall_id for one in ledger.entries(_key(tenant))} if identity is not None else set()
     if known and identity not in known:
@@ -32,8 +33,9 @@ def check_cluster(ledger: RecallLedger, tenant: str, identity: str | None) -> bo
 
 
 def record_cluster(ledger: RecallLedger, tenant: str, identity: str | None, who: str, at: int) -> None:
-    """Records that the ledger belongs to this cluster, unless that is recorded; does nothing if `identity` is None.
-    `at`: the present time, ms since the epoch. Raises the errors of `check_cluster`.
+    """Records that the recalls of a Pulsar tenant in the ledger are on this cluster, unless that is recorded; does
+    nothing if `identity` (see `check_cluster`) is None. `who`: the user, as text; `at`: the present time, ms since the
+    epoch. Raises the errors of `check_cluster`, and KodoctlError if the ledger cannot be written.
     """
     if not check_cluster(ledger, tenant, identity) and identity is not None:
         ledger.append([RecallEntry("", RecallEvent.REFUSED, identity, _key(tenant), "", at, who=who)])

@@ -13,8 +13,10 @@ from typing import NamedTuple, Protocol
 
 
 class RecallEvent(StrEnum):
-    """Events of a dead letter, in order. `INTENT`: it is about to be sent; `REFUSED`: it was not sent; `UNCLEAR`: it is
-    unknown if it was stored, and it was not sent again; `SENT`, `DISCARDED`: done for certain.
+    """Events of a letter in one run; of several the later in this order counts. `INTENT`: it is about to be sent;
+    `REFUSED`: it is certainly not stored in its lane, and the run does not send it again; `UNCLEAR`: it is unknown if
+    it is stored there, and the run does not send it again; `SENT`: it, or the letter of which it is a copy, is
+    certainly stored there; `DISCARDED`: it is to be acknowledged and not sent.
     """
 
     INTENT = "intent"
@@ -32,23 +34,25 @@ SETTLED = frozenset({RecallEvent.SENT, RecallEvent.DISCARDED})
 
 
 class RecallEntry(NamedTuple):
-    """Entry of the recall ledger about one letter.
+    """Entry of the recall ledger about one letter: a dead, waiting or lost message. Only the record of a cluster
+    (kodoctl.recall.ledger.ledger_clusters) is about none: its `recall_id` is the cluster's UUID, and its `run` "".
 
     Args:
         run: id of the run of the plan.
         event: step that the letter came to.
         recall_id: `kodoctl.recall.plan.recall_plan.recall_id` of the letter.
         dead_topic: the `ledger_key` of the source, mostly a topic's name.
-        position: position of the dead letter, `ledger:entry:partition:batch`.
+        position: position of the letter in its source, `ledger:entry:partition:batch`.
         at: ms since the epoch.
-        lane: full name of the target partition; "" for a discard.
-        number: the letter's sequence number in that lane; 0 for a discard.
-        receipt: of SENT, `ledger:entry` where the letter was stored, "" if the broker had it already, at an unknown
-            position; "" for other events.
-        note: of an intent, the end of the lane when the attempt began; else a text for people.
-        who: the user of the attempt, as text.
-        published: publish time of the dead letter, ms since the epoch.
-        payload: the original payload, in the intent of an edited letter; else None, and None in entries that were read.
+        lane: full name of the target partition (of a copy, that of the letter that was sent instead); "" for a discard,
+            and for a letter that is only acknowledged because a later dead letter shows that a recall sent it.
+        number: the sequence number in that lane of the letter that was sent; 0 if `lane` is "".
+        receipt: of SENT, `ledger:entry` where the sent letter is stored, "" if that is not known; "" for other events.
+        note: of an intent, the end of the lane when the attempt began, `ledger:entry`; else a text for people.
+        who: the user of the attempt, as text; "" if a recovery decided about a doubt.
+        published: publish time of the letter in its source, ms since the epoch; 0: not known.
+        payload: the original payload, in the intent of a letter whose payload the plan edits; else None, and None in
+            entries that a ledger returns.
     """
 
     run: str
@@ -67,7 +71,9 @@ class RecallEntry(NamedTuple):
 
 
 class LetterStatus(NamedTuple):
-    """State of one recall id according to the recall ledger. The fields are those of the RecallEntry that counts."""
+    """State of one recall id according to the recall ledger. The fields are those of the RecallEntry that counts: see
+    `latest_status`.
+    """
 
     run: str
     event: RecallEvent
@@ -81,13 +87,15 @@ class LetterStatus(NamedTuple):
 
     @property
     def settled(self) -> bool:
-        """True if the letter was certainly sent and stored, or certainly discarded."""
+        """True if the event is SENT or DISCARDED, so that the letter must not be sent again. It may not be acknowledged
+        yet.
+        """
         return self.event in SETTLED
 
 
 class LedgerSlice(NamedTuple):
-    """Selection of letters by their recall ids. `since`, `until`: publish times of the first and the last of them, ms
-    since the epoch, so that a table opens few files.
+    """Selection of letters by their recall ids. `since`, `until`: the earliest and the latest publish time of these
+    letters, ms since the epoch, so that a table opens few files; entries with another time may be left out.
     """
 
     recall_ids: frozenset[str]
@@ -99,24 +107,25 @@ class RecallLedger(Protocol):
     """Port to the store of recall entries."""
 
     def append(self, entries: Sequence[RecallEntry]) -> None:
-        """Stores all entries or none, and returns once they are stored."""
+        """Stores all entries or none, and returns once they are stored. After a KodoctlError they may be stored."""
 
     def entries(self, dead_topic: str, among: LedgerSlice | None = None) -> list[RecallEntry]:
-        """Every entry about one source (`dead_topic`: its `ledger_key`), or about its letters `among`, in any order,
-        without payloads.
+        """Every entry, of any run, about one source (`dead_topic`: its `ledger_key`), or about its letters `among`, in
+        any order, with None for payloads. Raises KodoctlError.
         """
 
     def highest_numbers(self, dead_topic: str, run: str) -> dict[str, int]:
         """Returns the highest sequence number of a run that is certainly stored, by lane (full name of a partition). A
         lane is absent if no number of the run is certainly stored there. `dead_topic`: the `ledger_key` of the source.
+        Raises KodoctlError.
         """
 
 
 def latest_status(entries: Iterable[RecallEntry]) -> dict[str, LetterStatus]:
-    """The status of each recall id, from one of its entries. In one run the furthest event counts, in the order of
-    RecallEvent; of several intents the first, because a recovery reads the lane from the end that it has as its note.
-    Of several runs the one that came furthest counts, where a refusal is less than an intent, and of equal ones the
-    later.
+    """The status of each recall id, from the one of its entries that counts. In one run that is the entry with the
+    furthest event, in the order of RecallEvent; of several intents the earliest, because a recovery reads the lane from
+    the end that it has as its note; of other equal events the latest, but one with a receipt before one without. Of
+    several runs the one that came furthest counts, where a refusal is less than an intent, and of equal ones the later.
     """
     every = list(entries)
     found = {entry.recall_id: entry for entry in every}
@@ -150,8 +159,11 @@ def status_of(entry: RecallEntry) -> LetterStatus:
 
 
 def has_begun(entries: Iterable[RecallEntry], run: str) -> bool:
-    """True if a run may have sent, or has discarded, anything. A message that the broker refused was not sent."""
-    return any(entry.run == run and entry.event is not RecallEvent.REFUSED for entry in entries)
+    """True if a run may have sent, or has discarded, a letter: if one of its letters came to another event than
+    REFUSED.
+    """
+    statuses = latest_status(entry for entry in entries if entry.run == run)
+    return any(one.event is not RecallEvent.REFUSED for one in statuses.values())
 
 
 def _comes_after(entry: RecallEntry, before: RecallEntry) -> bool:
@@ -164,8 +176,8 @@ def _comes_after(entry: RecallEntry, before: RecallEntry) -> bool:
 
 
 def highest_booked(known: Mapping[str, LetterStatus], run: str) -> dict[str, int]:
-    """Highest sequence number of a run that is certainly stored, by lane (full name of a partition). `known`: statuses
-    by recall id.
+    """Highest sequence number of a run that is certainly stored according to `known`, by lane (full name of a
+    partition); lanes without one are absent. `known`: statuses by recall id; those of other runs are ignored.
     """
     highest: dict[str, int] = {}
     for one in known.values():

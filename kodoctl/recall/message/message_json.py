@@ -69,8 +69,9 @@ _MEANS: Final[dict[str, Callable[[str], str]]] = {
 
 def as_json(letter: DeadLetter, form: PayloadForm | None = None) -> PeekedMessage:
     """Converts a message for `peek --format json`, with the size of the payload and a preview of at most 400
-    characters. `form`: declaration of the payloads, by which the whole payload is added, and both are redacted; None:
-    not known, and only the preview is there, not redacted.
+    characters. `form`: declaration of the payloads, by which preview and payload are redacted; the payload is added as
+    `payload_view` shows it. None: not known, and only the preview is there, not redacted. Keys and properties are never
+    redacted.
     """
     marks = {name: value for name, value in letter.properties.items() if name.startswith(properties.PREFIX)}
     view = None if form is None else payload_view(letter, form)
@@ -93,8 +94,8 @@ def as_json(letter: DeadLetter, form: PayloadForm | None = None) -> PeekedMessag
 
 
 def preview(letter: DeadLetter) -> str:
-    """The payload as stored, cut to 400 characters (PREVIEW), … included; if it is no text, its first 100 bytes as
-    hexadecimal digits, with … if it is longer; "" for a tombstone. Redacts nothing.
+    """The payload as stored, cut to 400 characters (PREVIEW), … included; if it is no UTF-8 text, its first 100 bytes
+    as hexadecimal digits, with … if it is longer; "" for a tombstone and an empty payload. Redacts nothing.
     """
     if letter.payload is None:
         return ""

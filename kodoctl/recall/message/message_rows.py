@@ -28,8 +28,9 @@ Encoder = Callable[[Iterable[MessageRow]], Iterator[bytes]]
 
 
 def message_row(letter: DeadLetter, form: PayloadForm) -> MessageRow:
-    """Converts a message to a row. Its payload is the text as stored, or the text that `form` allows to show; for a
-    payload that is neither text nor a document, its first 100 bytes as hexadecimal digits; None for a tombstone.
+    """Converts a message to a row. Its payload is a text as stored if `form` allows that (`keeps_text`), else as
+    `payload_view` shows it: "" if nothing may be shown, only the first 100 bytes as hexadecimal digits of a payload
+    that is neither text nor a document; None for a tombstone. Keys and properties are not redacted.
     """
     view = payload_view(letter, form)
     text = letter.text if form.keeps_text and letter.text is not None else view.text
@@ -48,8 +49,8 @@ def message_row(letter: DeadLetter, form: PayloadForm) -> MessageRow:
 
 
 def encoder_of(suffix: str) -> Encoder:
-    """Encoder for a file suffix, JSON_LINES (`jsonl`) or PARQUET (`parquet`). Raises UsageError (K585) for another
-    suffix, and for PARQUET without pyarrow.
+    """Encoder for a file suffix without its dot, JSON_LINES (`jsonl`) or PARQUET (`parquet`, in groups of 1,000 rows).
+    Raises UsageError (K585) for another suffix, and for PARQUET without pyarrow.
     """
     if suffix == JSON_LINES:
         return _json_lines

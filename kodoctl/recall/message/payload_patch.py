@@ -17,13 +17,15 @@ Json = Any
 
 
 class NotEditableError(ValueError):
-    """A payload cannot be patched without damage. The text of the error is the reason."""
+    """A payload cannot be patched: it is no JSON object, writing it again would change more than the patch does, or the
+    result does not match its schema. The text of the error is the reason.
+    """
 
 
 @dataclass(frozen=True)
 class Edit:
-    """Change of payloads by a recall. `patch`: the JSON merge patch as in its file; `schema`: JSON Schema that a
-    patched payload must match; None: any payload is allowed.
+    """Change of payloads by a recall. `patch`: the JSON merge patch as in its file; `schema`: JSON Schema, which
+    PayloadValidator must accept and a patched payload must match; None: any payload is allowed.
     """
 
     patch: Mapping[str, Json]
@@ -34,10 +36,12 @@ class Edit:
         return None if self.schema is None else PayloadValidator(self.schema)
 
     def apply(self, payload: bytes | None) -> bytes:
-        """Returns the patched payload as compact JSON. Raises NotEditableError, also for a tombstone and if the result
-        does not match `schema`.
+        """Returns the patched payload as compact JSON. Raises NotEditableError, also for a tombstone, for a payload that
+        is JSON and no object, of which `merge` would keep nothing, and if the result does not match `schema`.
         """
         document = _exact(payload)
+        if not isinstance(document, dict):
+            raise NotEditableError("it is no JSON object")
         patched = merge(document, self.patch)
         if self._validator is not None and (misfit := self._validator.misfit(patched)):
             raise NotEditableError(f"patched, it no longer fits the declared schema{misfit}")
@@ -48,8 +52,9 @@ class Edit:
 
 
 def merge(target: Json, patch: Json) -> Json:
-    """Returns `target` changed by `patch` as in RFC 7396: null removes a member, objects merge at every depth,
-    everything else replaces. Neither argument is changed; the result may share parts with both.
+    """Returns `target` changed by `patch` as in RFC 7396: null as a member of a patch object removes that member,
+    objects merge at every depth, everything else replaces; a target that is no object counts as {} for a patch object.
+    Neither argument is changed; the result may share parts with both.
     """
     if not isinstance(patch, Mapping):
         return patch
@@ -79,8 +84,8 @@ def _same_float(text: str) -> float:
 
 
 def read_patch(text: str) -> Mapping[str, Json]:
-    """Parses the text of a patch file. Raises NotJsonError unless it is an object with members, because any other patch
-    would replace whole payloads.
+    """Parses the text of a patch file. Raises NotJsonError unless it is a JSON object with members: {} changes nothing,
+    and other JSON would replace whole payloads.
     """
     try:
         found = read_json(text.encode())

@@ -35,9 +35,9 @@ class PayloadForm:
 
     Args:
         kind: `json`, `avro`, or "" for none.
-        read: reader of payloads by the declared schema; None: no schema.
-        mask: paths whose values are replaced.
-        redact: patterns whose matches are replaced.
+        read: reader of payloads by the declared schema; None: no schema. It may ask the broker for a schema version.
+        mask: paths whose values are replaced by MASK.
+        redact: patterns whose matches are replaced by REDACTED.
         tenant_by: the property with the tenant, or `key` for the message key; None: messages have no tenant.
     """
 
@@ -49,7 +49,9 @@ class PayloadForm:
 
     @property
     def keeps_text(self) -> bool:
-        """True if a payload that is text is shown as it is stored: it is no Avro, and no part of it is redacted."""
+        """True if a payload that is text may be shown as it is stored: payloads are not Avro, and nothing is masked or
+        redacted. `payload_view` formats a JSON document all the same.
+        """
         return self.kind != "avro" and not self.mask and not self.redact
 
 
@@ -58,9 +60,10 @@ NO_FORM: Final = PayloadForm()
 
 @dataclass(frozen=True, slots=True)
 class PayloadView:
-    """A payload for people. `kind`: `json`, `avro`, `text`, `bytes`, or `none` for a tombstone; `text`: lines, "" if
-    nothing may be shown; `note`: text about a misfit with the declared schema, or about the reason why nothing is
-    shown, "" for none.
+    """A payload for people. `kind`: `json` or `avro` for a document, `text`, `bytes`, or `none` for a tombstone; it is
+    `bytes` also for a text that is not shown because values in it would have to be masked. `text`: lines, of `bytes`
+    the first 100 as hexadecimal digits; "" for a tombstone, an empty payload, and if nothing may be shown. `note`: text
+    about a misfit with the declaration, or about the reason why nothing is shown, "" for none.
     """
 
     kind: str
@@ -76,7 +79,9 @@ class PayloadView:
 
 
 def payload_view(letter: DeadLetter, form: PayloadForm) -> PayloadView:
-    """Makes the view of a message's payload, redacted as `form` declares. Never raises, whatever the payload is."""
+    """Makes the view of a message's payload, masked and redacted as `form` declares. Never raises, whatever the payload
+    is. May wait for the broker, as `form.read` does.
+    """
     if letter.payload is None:
         return PayloadView("none", "")
     lines, note = _document_lines(letter.payload, letter.properties, form)
@@ -95,8 +100,9 @@ def payload_view(letter: DeadLetter, form: PayloadForm) -> PayloadView:
 
 
 def shown_member(letter: DeadLetter, form: PayloadForm, text: str) -> str | None:
-    """Name of a top-level member of the payload whose value is `text`; None: there is none. Only shown values are
-    compared: masked or redacted ones are not, so that a search cannot reveal them.
+    """Name of the first top-level member of the payload whose value is `text`; None: there is none. Values are compared
+    as `payload_view` shows them, masked and redacted, so that a search cannot reveal others; a number or a truth value
+    as JSON writes it; null and values of several lines are never equal.
     """
     if letter.payload is None or (form.kind != "avro" and not _may_have(letter.payload, text)):
         return None

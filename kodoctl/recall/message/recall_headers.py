@@ -22,8 +22,8 @@ _WAITED: Final = frozenset({properties.DUE, properties.FOR, properties.RELEASE, 
 
 
 def trusted_letter(letter: DeadLetter, signer: Signer | None) -> DeadLetter:
-    """Returns the letter; if there are keys (`signer`) and no worker signed it, without its platform properties, which
-    anybody may have written.
+    """Returns the letter; if there are keys (`signer`) and it has no valid signature by one of them, without its
+    platform properties (those that begin with `kodo-`, except that of encryption), which anybody may have written.
     """
     if signer is None or signer.genuine(letter.topic, letter.payload, letter.properties):
         return letter
@@ -33,9 +33,9 @@ def trusted_letter(letter: DeadLetter, signer: Signer | None) -> DeadLetter:
 def recalled_properties(
     letter: DeadLetter, recall_id: str, subscription: str, *, ready: bool, again: bool = False
 ) -> Mapping[str, str]:
-    """Headers of a recalled letter: its own and its recall id, without those in RESET (counters, due time, reason and
-    others of its way to the dead letters). Identity and origin stay. A letter that no worker moved gets its origin
-    here, as in a first hop.
+    """Properties of a recalled letter, not signed: its own and its recall id, without those in RESET (counters, due
+    time, reason and others of its way to the dead letters). Identity and origin stay. A letter without an origin gets
+    its present place as its origin, as in a first hop.
 
     `ready`: the target is a ready topic, which every subscription reads, so that a header names the subscription that
     must handle the message. `again`: a header makes a consumer that remembers the message as done handle it once more
@@ -53,9 +53,10 @@ def recalled_properties(
 def released_properties(
     letter: DeadLetter, release_id: str, subscription: str, *, due: int, ready: bool
 ) -> Mapping[str, str]:
-    """Headers of a released or moved message: its own, counters included, without those that make it wait. A hop
-    (number of moves) of 0 becomes 1, because routes would take the message for a new one. A limiter's reservation
-    stays: a refusal before its time does not count as an attempt.
+    """Properties of a released or moved message, not signed: its own, counters included, and its recall id, without
+    those that make it wait. A hop (number of moves) that is 0 or missing becomes 1, because routes would take the
+    message for a new one. A limiter's reservation stays: a refusal before its time does not count as an attempt. A
+    message without an origin gets one, as in `recalled_properties`.
 
     Args:
         release_id: recall id of the message.
@@ -76,14 +77,15 @@ def released_properties(
 def resent_properties(
     letter: DeadLetter, resend_id: str, subscription: str, *, due: int, ready: bool, revived: bool
 ) -> Mapping[str, str]:
-    """Headers of a lost message that is sent to its topic again: its own, without those that make it wait.
+    """Properties of a lost message that is sent again, not signed: its own and its recall id, without those that make
+    it wait. A message without an origin gets one, as in `recalled_properties`.
 
     Args:
         resend_id: recall id of the message.
         due: due time, ms since the epoch; 0: none.
         ready: the target is a ready topic, which others have read: a header names the subscription that lost the
-            message, and the hop stays, so that a first topic routes it as a new message. On any other topic a hop of 0
-            becomes 1.
+            message, and the hop stays, so that a first topic routes it as a new message. On any other topic a hop that
+            is 0 or missing becomes 1.
         revived: a dead letter that cannot return to its topic, and is tried again as a recalled one is: without the
             headers in RESET, such as its counters.
     """
@@ -99,8 +101,9 @@ def resent_properties(
 
 
 def due_time(letter: DeadLetter, now: int, horizon: int) -> int:
-    """Due time of a message that must continue to wait, in ms since the epoch; 0: now. It is the message's own due
-    time, but at most `horizon` ms from now, because its topics are made for no longer delay.
+    """Due time of a message that must continue to wait, in ms since the epoch; 0: it has none, or that is over. It is
+    the message's own due time, but at most `horizon` ms after `now` (ms since the epoch), because its topics are made
+    for no longer delay.
     """
     due = min(letter.number(properties.DUE) or 0, now + horizon)
     return due if due > now else 0

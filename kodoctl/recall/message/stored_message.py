@@ -21,7 +21,7 @@ _TOO_DEEP: Final = f"it is nested more than {MAX_DEPTH} deep"
 
 
 class NotJsonError(ValueError):
-    """A text is no JSON document. The text of the error is the reason."""
+    """A text is no JSON document, or none that its reader accepts. The text of the error is the reason."""
 
 
 class Position(NamedTuple):
@@ -41,7 +41,7 @@ class Position(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Position:
-        """The inverse of str(). Raises ValueError for a text of another form."""
+        """The inverse of str(). Raises ValueError for a text that is not four integers with `:` between them."""
         ledger, entry, partition, batch = map(int, text.split(":"))
         return cls(partition, ledger, entry, batch)
 
@@ -49,13 +49,17 @@ class Position(NamedTuple):
 @dataclass(frozen=True)
 class DeadLetter:
     """One stored message, of a topic of dead letters or of any other topic. Times are ms since the epoch, 0: none.
+    Values from its headers are as somebody wrote them; only a signature proves that a worker did.
 
     Args:
         topic: full name without partition.
         position: place where it is stored.
-        payload: None: a tombstone.
+        payload: None: a tombstone; an encrypted one is as it was stored.
+        properties: all properties, headers included.
+        key: "" for none, as `ordering_key`.
         tenant: the party that fairness is about; NOBODY: none.
-        broken: text about parts that cannot be read, "" for none; see `whole`.
+        broken: text about parts that cannot be read and are missing here, or about an encrypted payload; "" for
+            neither; see `whole`.
     """
 
     topic: str
@@ -71,13 +75,13 @@ class DeadLetter:
 
     @property
     def whole(self) -> bool:
-        """True if it can be sent on unchanged: key and properties are complete, even if the payload is encrypted."""
+        """True if it can be sent on unchanged: no part of it is missing, even if the payload is encrypted."""
         return self.broken in ("", headers.ENCRYPTED)
 
     @property
     def identity(self) -> str:
-        """Identity of the message over all its hops: its property `kodo-id`, else the position where it was first
-        stored, which the idempotency store of the consumer uses as well.
+        """Identity of the message over all its hops, which the idempotency store of the consumer uses as well: its
+        property `kodo-id`, else the position where it was first stored (see kodoctl.protocol.properties.identity).
         """
         return headers.identity(
             self.properties.get(headers.ID), self.properties.get(headers.ORIGIN_ID), str(self.position)
@@ -85,29 +89,31 @@ class DeadLetter:
 
     @property
     def reason(self) -> str | None:
-        """The reason of the failure, as the worker wrote it; None: no worker wrote one."""
+        """The reason of its last move by a worker: a failure, or, of a waiting message, a limit for example; None: the
+        message has none.
+        """
         return self.properties.get(headers.REASON)
 
     @property
     def error(self) -> str | None:
-        """Redacted error text of its last handler run; None: the message has none."""
+        """Redacted error text of its last failed handler run; None: the message has none."""
         return self.properties.get(headers.ERROR)
 
     @property
     def cause(self) -> str | None:
-        """Reason and error text, without the parts that differ between messages, so that letters of one cause failed in
-        the same way; None: the message has neither.
+        """Reason and error text, with `#` for the parts that differ between messages, cut to 200 characters, so that
+        letters of one cause failed in the same way; None: the message has neither.
         """
         return cause_of(self.reason, self.error)
 
     @property
     def level(self) -> str | None:
-        """The level in which it died; None: unknown."""
+        """The level in which it died, such as `L1`, as the header has it: any text is possible; None: not known."""
         return self.properties.get(headers.FROM_LEVEL)
 
     def number(self, name: str) -> int | None:
-        """Value of a header that is a number from 0 to MAX_NUMBER (10^15); None if the header is missing or anything
-        else.
+        """Value of the header `name` if it is a whole number from 0 to MAX_NUMBER (10^15), in ASCII digits only; None
+        if the header is missing or anything else.
         """
         text = self.properties.get(name)
         if text is None or not (text.isascii() and text.isdigit() and len(text) <= 18 and int(text) <= MAX_NUMBER):
@@ -139,7 +145,7 @@ class DeadLetter:
 
     @cached_property
     def document(self) -> Any:
-        """The payload as JSON; None if it is not JSON."""
+        """The payload as JSON, as `parse_json` reads it; None if it is not JSON, and also if it is null."""
         try:
             return parse_json(self.text)
         except NotJsonError:
@@ -169,8 +175,9 @@ def tenant_of(by: str | None, properties: Mapping[str, str], key: str) -> str:
 
 
 def parse_json(text: str | None) -> Any:
-    """Parses a JSON document without NaN and Infinity, at most MAX_DEPTH (500) deep. Raises NotJsonError for any other
-    text, and for None.
+    """Parses a JSON document. Raises NotJsonError for None, and for a text that is no JSON, has NaN or Infinity, is
+    nested more than MAX_DEPTH (500) deep, or has an integer with more digits than Python converts (4,300). Of a key
+    that an object has twice the last value counts.
     """
     if text is None:
         raise NotJsonError("it is no text")

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TargetPartition:
-    """A topic to which letters are sent. `topic`: full name; `ready`: every subscription reads the topic, so letters
-    name the subscription that handles them; `partitions`: number of its partitions in the file, 0 for a plain topic.
+    """A topic (all its partitions) to which letters may be sent. `topic`: full name; `level`: L1 for a dead letter
+    topic, which has none; `ready`: every subscription reads the topic, so letters name the subscription that handles
+    them; `partitions`: number of its partitions in the file, 0 for a plain topic.
     """
 
     topic: str
@@ -42,14 +43,14 @@ class RecallSource(ABC):
 
     Args:
         name: name of the topology.
-        ground: ground topic, by its name in the file.
-        source_topic, source_partitions: full name of the messages' topic, and its number of partitions (0: a plain
-            topic).
+        ground, subscription: ground topic and subscription, by their names in the file.
+        source_topic, source_partitions: full name of the topic that stores the messages or lost them, and its number
+            of partitions in the file (0: a plain topic).
         fair_by: the property with the tenant, or `key`; None: the file does not tell tenants apart.
         payload_type: type of the declared payloads, such as `avro`; None: none is declared.
-        holder: the subscription that retains the messages there.
-        lane: name of the lane, such as `L1/retrying`; "" for dead letters.
-        ordered: that lane keeps the order of keys.
+        holder: the subscription that retains the messages there; of lost messages, the one that lost them.
+        lane: name of the lane, such as `L1/retrying`, or `dead` for dead letters that were lost; "" for DeadLetters.
+        ordered: the source is a waiting lane that keeps the order of keys; always False for other sources.
         landing: the landing (tables) from which lost messages are read; "": messages are read from their topic.
         horizon: ms that a message may wait from now at most.
     """
@@ -78,22 +79,23 @@ class RecallSource(ABC):
     @property
     @abstractmethod
     def targets(self) -> tuple[TargetPartition, ...]:
-        """All lanes to which messages of this source may be sent; whether one suits a message, `lane_of` says."""
+        """All lanes to which messages of this source may be sent; `lane_of` chooses the one for a message."""
 
     @abstractmethod
     def lane_of(self, died_in: str | None, to: Level | None) -> TargetPartition | None:
-        """Lane to which a message that died in the level `died_in` is sent; None: there is no such lane. `to`: the
-        level that was chosen for all messages; None: each message goes to its own.
+        """Lane to which a message is sent; None: there is no lane for it. `died_in`: the level in which a dead letter
+        died, None: not known; `to`: the level that was chosen for all messages, None: each goes to its own. Only
+        DeadLetters heed `to`, and waiting lanes heed neither.
         """
 
     def check_target(self, to: Level | None) -> None:  # noqa: B027  # only some sources have a choice
-        """Raises UsageError if messages have no target lane, or `to` is no level that accepts messages. Does nothing
-        for a source without a choice of levels, which is every source but DeadLetters.
+        """Raises UsageError if messages have no target lane, or cannot be sent to the level `to`. Does nothing for a
+        source without a choice of levels, which is every source but DeadLetters.
         """
 
     def reader_of(self, topic: str) -> str:
-        """Name on Pulsar of the subscription that must exist on the target topic `topic`, full name, and whose workers
-        handle the messages.
+        """Name on Pulsar of the subscription that must exist on the target topic `topic` (full name), because the
+        messages are sent for it: `subscription`, or the holder of the dead letters for lost ones that return there.
         """
         return self.kind.reader_of(topic, self.source_topic, self.subscription, lane=self.lane)
 
@@ -103,12 +105,16 @@ class RecallSource(ABC):
         return f"{TopicName.parse(self.source_topic).namespace}/{self.ground}:{self.subscription}"
 
     def is_for(self, given: Mapping[str, str]) -> bool:
-        """True if a message with these properties is for this subscription, not for another that reads the topic."""
+        """True unless the properties name another subscription, or nobody (a mark of a producer), as the one that
+        handles the message.
+        """
         return given.get(properties.FOR, self.subscription) == self.subscription
 
     @property
     def target_name(self) -> str | None:
-        """Name of the lane that was chosen for all messages, such as `L1/retrying`; None: each message has its own."""
+        """Name of the lane to which all messages of a waiting lane are moved, such as `L1/retrying`; None if they stay
+        in their lane or no lane was chosen, and for every other source, even if a level was chosen.
+        """
         return None
 
 
@@ -132,16 +138,17 @@ class DeadLetters(RecallSource):
         return True
 
     def lane_of(self, died_in: str | None, to: Level | None) -> TargetPartition | None:
-        """The ready lane of the level `to`; without `to`, RETRYING of the level that the letter died in, or of L1 if
-        that level has none. None: there is no such lane.
+        """Finds the lane to which a letter is sent; only lanes that accept messages count. With `to`: the ready lane of
+        that level. Without it: RETRYING of the level `died_in`; if that is None, names no level, or is one without such
+        a lane (as a draining or a backup level), RETRYING of L1. None: there is no such lane.
         """
         if to is not None:
             return self.ready.get(to)
         return self.retrying.get(level_of(died_in)) or self.retrying.get(Level.L1)
 
     def check_target(self, to: Level | None) -> None:
-        """Raises UsageError if letters cannot be sent to the ready topic of level `to`, which accepts no messages or
-        checks Avro schemas; for None, if there is no RETRYING topic on L1 that accepts messages.
+        """Raises UsageError if letters cannot be sent to the ready topic of level `to`, because there is none that
+        accepts messages or it checks Avro schemas; for None, if there is no RETRYING topic on L1 that accepts messages.
         """
         levels = ", ".join(self.ready)
         detail = ""
@@ -213,14 +220,17 @@ def facts_of(topology: LoadedTopology, topic: str, subscription: str) -> Subscri
 
 
 def topic_of(topology: LoadedTopology, topic: str, subscription: str, level: Level, state: State) -> str:
-    """Full name of the topic of one lane of a subscription. Does not check that the file has such a lane."""
+    """Full name of the topic of one lane of a subscription: for READY the one that all subscriptions read, for DEAD the
+    same on every level. Does not check that the file has these names or such a lane.
+    """
     namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
     return TopicName(namespace, state_name(topic, level, subscription, state)).full
 
 
 def target_of(topology: LoadedTopology, topic: str, subscription: str, level: Level, state: State) -> TargetPartition:
     """One lane of a subscription as a target. Raises UsageError for a topic or a subscription that the file does not
-    have; does not check that the subscription has such a lane.
+    have; does not check that the subscription has such a lane. Not for DEAD, whose topic has a number of partitions of
+    its own.
     """
     ground, _ = found_subscription(topology, topic, subscription)
     name, partitions = topic_of(topology, topic, subscription, level, state), defaults.partitions(topology.spec, ground)
@@ -263,7 +273,8 @@ def fits(
     family: RecallSource, name: str, source_topic: str, holder: str, lanes: Iterable[tuple[str, bool, int]]
 ) -> list[str]:
     """Compares a plan with the file, and returns a text for each difference; [] if the plan still fits. Differences are
-    another source, and lanes of the plan that the file no longer has, or has with another number of partitions.
+    another source, and lanes of the plan that are no targets of `family` any more, or have another number of
+    partitions. Nothing else is compared, such as the number of partitions of the source.
 
     Args:
         family: the source as the file has it now.

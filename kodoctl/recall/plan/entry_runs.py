@@ -17,7 +17,7 @@ Runs = tuple[EntryRun, ...]
 
 
 def merged(runs: Iterable[EntryRun]) -> Runs:
-    """Sorts runs, and joins those that overlap or touch."""
+    """Sorts runs, and joins runs of one ledger that overlap or touch. Each must have at least one entry."""
     found: list[EntryRun] = []
     for run in sorted(runs):
         if found and found[-1].ledger == run.ledger and run.first <= found[-1].last + 1:
@@ -89,7 +89,7 @@ class CursorMove(NamedTuple):
 
 def move_for(stored: Sequence[EntryRun], keep: Sequence[EntryRun]) -> CursorMove:
     """The steps after which exactly the entries in `keep` are acknowledged, of all that are stored. Both arguments are
-    sorted runs; at least one stored entry must not be in `keep`.
+    sorted runs that do not overlap. Raises IndexError if every stored entry is in `keep`.
     """
     first = without(stored, keep)[0]
     to = (first.ledger, first.first)
@@ -103,7 +103,7 @@ def to_rows(runs: Iterable[EntryRun]) -> list[list[int]]:
 
 def from_rows(rows: Iterable[Sequence[int]]) -> Runs:
     """Reads runs from the JSON of `to_rows`. Raises ValueError if a row is no run, or if the runs are not sorted,
-    overlap or touch each other.
+    overlap or touch each other, and TypeError or ValueError if a row has other values than integers.
     """
     runs = tuple(EntryRun(*row) if len(row) == 3 else EntryRun(0, 1, 0) for row in rows)
     if any(run.first > run.last or run.first < 0 for run in runs) or merged(runs) != runs:

@@ -27,8 +27,9 @@ _SHOWN: Final = 5  # keys that are named
 
 @dataclass(slots=True)
 class KeyCount:
-    """Counts of the messages of one key in a lane. `stored`: all of them; `taken`: those that leave the lane by a plan;
-    `split`: a message that stays is stored after one that leaves.
+    """Counts of the unacknowledged messages of one key in a lane. `key`: as `order_key` returns it; `stored`: number of
+    all of them; `taken`: number of those that leave the lane by a plan; `split`: a message that stays is stored after
+    one that leaves.
     """
 
     key: str
@@ -49,7 +50,8 @@ def order_key(letter: DeadLetter) -> str:
 
 class KeyOrder:
     """Keys of the unacknowledged messages of an ordered lane, to prove that a plan does not send a later message of a
-    key before an earlier one. `add` must get every message of the lane, in order.
+    key before an earlier one. `add` must get every unacknowledged message that the subscription handles there, in the
+    order of storing.
     """
 
     def __init__(self) -> None:
@@ -60,10 +62,10 @@ class KeyOrder:
         self._keys.append((letter.position, order_key(letter)))
 
     def split_keys(self, action: RecallAction, planned: Container[Position]) -> list[KeyCount]:
-        """Returns the keys whose order would be broken if the messages at the positions `planned` left the lane, sorted
-        by their first message. `planned` is the result of `leaving`: not only the messages that are sent. A release
-        breaks it if it leaves a message of the key after one that it takes; any other action, if it takes only a part
-        of the key's messages.
+        """Returns the keys whose order would be broken if the messages at the positions `planned` were sent, in the
+        order of their first messages. `planned` is the result of `leaving`: not only the messages that are sent. A
+        release breaks it if it leaves a message of the key after one that it takes; any other action counts as a move
+        and breaks it if it takes only a part of the key's messages. Not for a discard, which breaks no order.
         """
         found: dict[str, KeyCount] = {}
         for position, key in self._keys:
@@ -77,8 +79,8 @@ class KeyOrder:
         return [one for one in found.values() if one.split or (not whole and 0 < one.taken < one.stored)]
 
     def check(self, action: RecallAction, planned: Collection[Position]) -> None:
-        """Raises RefusedError if the order of a key would break. A discard breaks no order. `planned`: positions of all
-        messages that leave the lane, not only of those that are sent: see `leaving`.
+        """Raises RefusedError (K555) if the order of a key would break: see `split_keys`. A discard is never refused.
+        `planned`: positions of all messages that leave the lane, not only of those that are sent: see `leaving`.
         """
         if action.sends and (split := self.split_keys(action, planned)):
             raise RefusedError(_split(split))
@@ -107,10 +109,17 @@ def leaving(letters: Iterable[PlannedLetter], settle: Iterable[LetterRef]) -> se
 
 
 def check_keys(plan: RecallPlan, cluster: RecallCluster) -> None:
-    """Checks that a send keeps the order of keys. Reads the unacknowledged messages of the plan's source lane. Raises
-    RefusedError if messages of planned keys arrived after the plan was made, so that their order would break;
-    ClusterError. Needed only if the lane keeps order. `plan`: must have its letters in memory (no table).
+    """Checks that a plan still keeps the order of keys, before anything is sent. Reads the unacknowledged messages of
+    its source lane; a partition without the plan's holder counts as empty. A discard is never refused, and nothing is
+    read for it. Raises RefusedError (K559) if `split_keys` returns a key: it says that messages of the key came since
+    the plan; or if the lane has other partitions than planned (K822). Raises UsageError if there is no such topic,
+    ClusterError. `plan`: must have its letters in memory (no table).
     """
+    from kodoctl.recall.cluster import check_partitions
+
+    if not plan.action.sends:
+        return
+    check_partitions(cluster, {plan.source_topic: plan.source_partitions}, planned=True)
     keys = KeyOrder()
     for letter in _unacknowledged_letters(plan, cluster):
         keys.add(letter)
@@ -139,9 +148,10 @@ def _is_for(plan: RecallPlan, given: Mapping[str, str]) -> bool:
 
 
 def late_arrivals(plan: RecallPlan, cluster: RecallCluster) -> Iterator[str]:
-    """Yields a line of text for each message that arrived while the plan was carried out, and is stored before the sent
-    messages of its key. Only a release can have such messages. Reads the lane again. Raises ClusterError. `plan`: must
-    have its letters in memory (no table).
+    """Yields a line of text for each message that arrived while the plan was carried out, and is stored before a sent
+    message of its key. Only a release can have such messages; nothing is read for other actions. Reads the lane again,
+    from the last planned message of each partition. Raises UsageError if there is no such topic, ClusterError. `plan`:
+    must have its letters in memory (no table).
     """
     if plan.action is not RecallAction.RELEASE:
         return

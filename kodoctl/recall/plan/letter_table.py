@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
@@ -41,8 +42,8 @@ class PlanRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlanSegment:
-    """Part of a plan's letters that is in memory at a time. `letters`: those to be sent or discarded; `unsent`: those
-    that are only acknowledged.
+    """Part of a plan's letters that is in memory at a time. `letters`: letters to be sent or discarded; `unsent`:
+    letters that are only acknowledged, whose `first` may be in another segment.
     """
 
     letters: tuple[PlannedLetter, ...]
@@ -51,7 +52,8 @@ class PlanSegment:
 
 def segments(plan: RecallPlan) -> Iterator[PlanSegment]:
     """Yields all letters of a plan in the order in which they are sent: from its table in segments of at most SEGMENT
-    letters; for a plan without a table in one segment.
+    rows; for a plan without a table in one segment. The table must have passed `check_table`. If it was removed or
+    changed since, raises UsageError or RefusedError as that does, unless the change leaves it readable.
     """
     if plan.table is not None:
         yield from _stored_segments(plan.table)
@@ -62,8 +64,9 @@ def segments(plan: RecallPlan) -> Iterator[PlanSegment]:
 
 class LetterTableWriter:
     """Writer of a table of letters, into a file that only its owner can read. The constructor creates the file at once,
-    and an old file of this name is lost then; it raises UsageError if the file cannot be created. Rows are added in the
-    order of the plan; `close` returns a description of the file.
+    and an old file of this name is lost then; it raises UsageError if the file cannot be created, ImportError without
+    pyarrow. Rows are added in the order of the plan; `close` writes the last of them and returns a description of the
+    file. The end of the `with` block only closes the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -83,7 +86,8 @@ class LetterTableWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        with suppress(OSError):  # `close` reports it, and here another error passes
+            self._file.close()
 
     def add(self, row: PlanRow) -> None:
         """Adds a row, and writes the rows to the file when there are SEGMENT (50,000) of them. Raises UsageError if the
@@ -135,19 +139,33 @@ def check_table(table: LetterTable) -> None:
     try:
         found = _sha256(table.path)
     except OSError as problem:
-        detail = f"the plan's letters are in this file, which belongs beside the plan: {problem.strerror}"
-        raise UsageError(error("K016", "cannot read file", detail, Where(str(table.path)))) from None
+        raise _unreadable(table, problem) from None
     if found != table.sha256:
-        detail = "its content does not match the plan: it was changed or cut, or is of another plan; plan again"
-        raise RefusedError(error("K559", "recall plan that cannot be carried out", detail, Where(str(table.path))))
+        raise _mismatch(table)
+
+
+def _unreadable(table: LetterTable, problem: OSError) -> UsageError:
+    why = problem.strerror or problem
+    detail = f"the plan's letters are in this file, which belongs beside the plan: {why}"
+    return UsageError(error("K016", "cannot read file", detail, Where(str(table.path))))
+
+
+def _mismatch(table: LetterTable) -> RefusedError:
+    detail = "its content does not match the plan: it was changed or cut, or is of another plan; plan again"
+    return RefusedError(error("K559", "recall plan that cannot be carried out", detail, Where(str(table.path))))
 
 
 def _stored_segments(table: LetterTable) -> Iterator[PlanSegment]:
     from pyarrow import parquet
 
-    with parquet.ParquetFile(table.path, pre_buffer=False, memory_map=False) as file:
-        for group in range(file.num_row_groups):
-            yield _segment(file.read_row_group(group))
+    try:
+        with parquet.ParquetFile(table.path, pre_buffer=False, memory_map=False) as file:
+            for group in range(file.num_row_groups):
+                yield _segment(file.read_row_group(group))
+    except OSError as problem:
+        raise _unreadable(table, problem) from None
+    except (ValueError, KeyError):  # of Arrow: it is no Parquet file, or one of other columns
+        raise _mismatch(table) from None
 
 
 def _segment(rows: pa.Table) -> PlanSegment:

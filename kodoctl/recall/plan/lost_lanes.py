@@ -1,8 +1,10 @@
 """Lanes that lost messages, as sources of a recall: the payloads come from a landing (tables of messages), not from a
 topic.
 
-A message returns to the topic that lost it, if that topic accepts messages and drops repeated ones. Otherwise the
-message is sent to RETRYING of its level, as a recalled dead letter is. Names that are not in the file raise UsageError.
+A message returns to the lane that lost it. If the topic of that lane accepts no messages, does not drop repeated ones,
+or checks Avro schemas, the message is sent to RETRYING of its level instead, as a recalled dead letter is; if the
+subscription has no RETRYING lane that accepts messages, it returns wherever messages are accepted. Names that are not
+in the file raise UsageError.
 """
 
 from __future__ import annotations
@@ -32,14 +34,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostLane(RecallSource):
-    """One lane of a subscription that lost messages. `source_topic` is its topic and `holder` the subscription.
+    """One lane of a subscription, as the source of messages that were lost in it. `source_topic` is the topic of the
+    lane, and `holder` the subscription.
 
     Args:
         lane: such as `L1/ready`, or `dead`.
         level: level of the lane; None for dead letters, whose headers name the level in which they died.
-        own: the topic itself as a target; None if it accepts no messages, or if `lost_lane` found another reason why
-            they must not return to it.
-        retrying: RETRYING lanes to which the messages may be sent instead, by level.
+        own: the lane itself as a target; None if it accepts no messages, or if `lost_lane` found another reason why
+            messages must not return to it.
+        retrying: RETRYING lanes that accept messages, by level; messages that must not return are sent there.
     """
 
     kind = LOST
@@ -54,8 +57,9 @@ class LostLane(RecallSource):
         return (*self.retrying.values(), *own)
 
     def lane_of(self, died_in: str | None, to: Level | None) -> TargetPartition | None:  # noqa: ARG002
-        """Lane to which a message is sent: `own`, else RETRYING of its level, or of L1 if that level has none; None:
-        there is no such lane. `to` has no effect.
+        """Lane to which a message is sent: `own`; if that is None, RETRYING of the lane's level (for dead letters of
+        the level `died_in`), or of L1 if that level has none or is not known. None: there is no such lane. `to` has no
+        effect.
         """
         if self.own is not None:
             return self.own
@@ -63,8 +67,9 @@ class LostLane(RecallSource):
 
 
 def lost_lanes(topology: LoadedTopology, topic: str, subscription: str) -> list[LostLane]:
-    """All lanes of a subscription that can lose messages, in the order of a message's way. Raises UsageError for names
-    that the file does not have.
+    """Returns every lane of a subscription, also draining ones: by level, the highest first, in each level the ready
+    lane before the waiting states; last the dead letters, if it has a topic for them. `own` is None for a lane that
+    accepts no messages. Raises UsageError if the file does not have the topic or the subscription.
     """
     ground, spec = found_subscription(topology, topic, subscription)
     retrying, ready = targets_of(topology, topic, subscription)
@@ -101,10 +106,11 @@ def lost_lanes(topology: LoadedTopology, topic: str, subscription: str) -> list[
 def lost_lane(
     topology: LoadedTopology, topic: str, subscription: str, name: str, deduplicates: Callable[[str], bool]
 ) -> LostLane:
-    """Finds one lane by its name, such as `L1/ready`. If the subscription has RETRYING lanes that accept messages, the
-    lane's `own` is None for a topic that does not drop repeated messages, and for a ready topic that checks Avro
-    schemas. `deduplicates`: returns whether a topic, by its full name, drops repeated messages. Raises UsageError if
-    the file does not have the names, or the subscription no such lane.
+    """Finds one lane of `lost_lanes` by its name, such as `L1/ready`. If the subscription has RETRYING lanes that
+    accept messages, `own` is None also for a topic that does not drop repeated messages, and for a ready topic that
+    checks Avro schemas. `deduplicates`: returns whether a topic, by its full name, drops repeated messages; it is
+    called only if the answer matters. Raises UsageError if the file does not have the names, or the subscription no
+    such lane, and the errors of `deduplicates`.
     """
     lanes = {one.lane: one for one in lost_lanes(topology, topic, subscription)}
     if (found := lanes.get(name)) is None:

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 def partition_plan(
     plan: RecallPlan, lanes: Collection[int], most: int, without: Container[Position] = frozenset()
 ) -> list[RecallPlan]:
-    """Splits a plan into at most `most` plans with about equal numbers of letters. Each has all letters of some of the
-    `lanes` (indices into the plan's lanes), except those at the positions `without`. No plan is empty, so there may be
-    fewer, or none. The plans acknowledge nothing: the holder of the dead letters does. `plan` must have its letters in
-    memory (no table).
+    """Splits a plan into at most `most` plans (below 1 counts as 1), with numbers of letters as equal as whole lanes
+    allow. Each has all letters of some of the `lanes` (indices into the plan's lanes, which stay the same), except
+    those at the positions `without`. No plan is empty, so there may be fewer, or none.
+
+    The plans have neither copies nor `settle`: the process that holds the subscription acknowledges all messages.
+    `plan` must have its letters in memory (no table).
     """
     wanted = set(lanes)
     letters = [one for one in plan.letters if one.lane in wanted and one.position not in without]

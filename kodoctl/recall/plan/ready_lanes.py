@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReadyLane:
-    """A ready topic that the subscription reads. `lane`: such as `L1/ready`; `topic`: full name; `partitions`: 0 for a
-    plain topic.
+    """A ready topic that the subscription reads. `lane`: such as `L1/ready`; `topic`: full name; `partitions`: number
+    of its partitions in the file, 0 for a plain topic.
     """
 
     lane: str
@@ -34,9 +34,9 @@ class ReadyLane:
 
 @dataclass(frozen=True, slots=True)
 class ReplaySource:
-    """Facts about a subscription whose messages are replayed. `lanes`: its ready lanes, highest level first, without
-    backup levels, whose messages have been in another lane before; `elsewhere`: its waiting lanes and dead letters;
-    `ordered`: it keeps the order of keys.
+    """Facts about a subscription whose messages are replayed. `lanes`: its ready lanes, highest level first, also
+    draining ones, but none of backup levels; `elsewhere`: its waiting lanes, which include the ready lanes of backup
+    levels, and its dead letters, if it has any; `ordered`: its type is not `shared`, so it keeps an order.
     """
 
     name: str
@@ -55,7 +55,7 @@ class ReplaySource:
 
 
 def replay_source(topology: LoadedTopology, topic: str, subscription: str) -> ReplaySource:
-    """Facts about a subscription, from its topology. Raises UsageError for names that the file does not have."""
+    """Facts about a subscription, from the topology file. Raises UsageError for names that the file does not have."""
     ground, spec = found_subscription(topology, topic, subscription)
     facts = facts_of(topology, topic, subscription)
     levels = [level for level in defaults.read_levels(ground) if not level.is_backup]

@@ -40,7 +40,7 @@ Json = dict[str, Any]
 
 def to_json(plan: RecallPlan) -> AnyRecallPlan:
     """Converts a plan to its JSON document, with its seal: a hash of all other values, by which an edited file is
-    refused.
+    refused. Of a plan with a table, the document has only a description of the table's file in place of the letters.
     """
     values: Json = {one.name: getattr(plan, one.name) for one in fields(plan) if one.name != "table"}
     values |= {
@@ -66,9 +66,9 @@ def hash_of(document: AnyRecallPlan) -> str:
 
 
 def dumps(plan: RecallPlan) -> str:
-    """Returns the text of a plan file, with its seal: JSON with one line for each key and each item of a list, so that
-    people can read it. If the plan has a table, the text has none of the letters, only the name and the digest of the
-    table's file, which belongs beside the plan file.
+    """Returns the text of a plan file, with its seal: JSON with one line for each key, and one for each item of a list
+    that is the value of a key, so that people can read it. If the plan has a table, the text has none of the letters,
+    only the name, the counts and the digest of the table's file, which belongs beside the plan file.
     """
     document = to_json(plan)
     lines = [f" {json.dumps(name)}: {_value(value)}" for name, value in document.items()]
@@ -82,8 +82,9 @@ def _value(value: Any) -> str:
 
 
 def loads(text: str, file: str) -> RecallPlan:
-    """Parses the text of a plan file. `file`: its path; a table beside it is not read. Raises RefusedError for another
-    format or an edited file, InvalidFileError for any other fault.
+    """Parses the text of a plan file, and checks its seal. `file`: its path; a table is looked for beside it later, and
+    is not read here. Raises RefusedError for an unknown format or a seal that does not match, such as of an edited
+    file; InvalidFileError for any other fault, such as a text that is no JSON or a replay plan.
     """
     try:
         document = json.loads(text)

@@ -27,20 +27,21 @@ _TENANTS: Final = 20
 
 
 class PublishTimes(NamedTuple):
-    """Time of the messages that a replay chooses: `since` or later, and before `until` (ms since the epoch). `since`
-    None: the messages are chosen by position alone; `until` None: up to the end.
+    """Time of the messages that a replay may choose: `since` or later, and before `until` (ms since the epoch). `since`
+    None: the messages are chosen by position, from a first message on; `until` None: there is no end.
     """
 
     since: int | None
     until: int | None
 
     def has(self, published: int) -> bool:
-        """True if a message with this publish time is chosen, wherever it is stored; False if `since` is None."""
+        """True if this publish time is from `since` on and before `until`; always False if `since` is None."""
         return self.since is not None and published >= self.since and (self.until is None or published < self.until)
 
 
 class ReplayCounts:
-    """Counts of a whole replay.
+    """Counts of a whole replay. The caller must `add` the messages of one ready lane after the other, the highest level
+    first, and call `end_lane` after each.
 
     Args:
         subscription: the subscription whose messages are replayed.
@@ -59,15 +60,16 @@ class ReplayCounts:
 
     def end_lane(self) -> None:
         """Ends a lane. An acknowledged message of a later lane is a copy if a message of the same identity was chosen
-        in the ended lane.
+        in a lane that has ended.
         """
         self._seen |= self._lane_seen
         self._lane_seen = set()
 
     def add(self, letter: DeadLetter, *, acknowledged: bool, expired: bool, stored: bool) -> bool:
-        """Counts a message of a ready lane. Returns True if the replay delivers it again: it is acknowledged, not meant
-        for another subscription (`kodo-for`) and no mark, was published or stored within the time of the replay, and is
-        no copy of a message that was chosen in an earlier lane.
+        """Counts a message of a ready lane that was published or stored within the time of the replay; ignores any
+        other. Returns True if the replay delivers it again: it is within that time, acknowledged, not meant for another
+        subscription (`kodo-for`) and no mark, and is no copy of a message that was chosen in an earlier lane. May query
+        the workers' store, and raises its errors.
 
         Args:
             acknowledged: its whole entry is acknowledged.
@@ -113,8 +115,8 @@ class ReplayCounts:
 
     def summary(self) -> ReplaySummary:
         """Returns the numbers of the messages that were added. Before that, queries the workers' store about messages
-        that it was not queried about yet. `by_tenant` has the 20 tenants with most messages to come again, and all
-        others as "".
+        that it was not queried about yet, and raises its errors. `by_tenant` has the 20 tenants with most messages to
+        come again, and, if there are more, all others as "".
         """
         self._ask()
         tenants = dict(self._tenants.most_common(_TENANTS))
@@ -138,8 +140,8 @@ def _extend(runs: list[EntryRun], ledger: int, entry: int) -> None:
 
 
 class PartitionCounts:
-    """Chosen entries of one partition. `messages`, `size`: number of the chosen messages, and bytes of their payloads;
-    `first`: their earliest publish time, ms since the epoch; None: nothing was chosen.
+    """Chosen messages and entries of one partition. `messages`, `size`: number of the chosen messages, and bytes of
+    their payloads; `first`: their earliest publish time, ms since the epoch; None: nothing was chosen.
     """
 
     def __init__(
@@ -157,10 +159,10 @@ class PartitionCounts:
         self._last = 0
 
     def add(self, letter: DeadLetter, first_chunk: Place | None = None) -> None:
-        """Adds the next stored message, which is chosen if `ReplayCounts.add` says so. `first_chunk`: place of the
-        first chunk of a message in chunks, whose own place is that of the last chunk; None: the message is not in
-        chunks. All its chunks are chosen with it: the acknowledged entries between these places that have no message of
-        their own.
+        """Adds the next message in the order of storing, which is chosen if `ReplayCounts.add` returns True.
+        `first_chunk`: place of the first chunk of a message in chunks, whose own place is that of the last chunk; None:
+        the message is not in chunks. All its chunks are chosen with it: every acknowledged entry between these places
+        of which no message was added.
         """
         ledger, entry, published = letter.position.ledger, letter.position.entry, letter.publish_time
         _extend(self._met, ledger, entry)
@@ -203,8 +205,8 @@ class PartitionCounts:
 
 
 def duration_of(messages: int, rate: float | None, *, measured: bool, arriving: float) -> ReplayDuration:
-    """Estimates how long workers handle so many messages at `rate` messages a second (None: not known), while
-    `arriving` a second come. `ms` of the result is None if the rate is not known or not above `arriving`. `measured`:
+    """Estimates how long workers need for `messages` messages at `rate` messages a second (None: not known), while
+    `arriving` a second arrive. `ms` of the result is None if the rate is not known or not above `arriving`. `measured`:
     the rate was measured, not given.
     """
     ms = round(messages / (rate - arriving) * 1000) if rate is not None and rate > arriving else None

@@ -33,8 +33,10 @@ Json = dict[str, Any]
 
 
 class Phase(StrEnum):
-    """Phases of a replay, each of which has an entry in the journal: BEGIN once, MOVING before and MOVED after the move
-    of each cursor, END when all have moved; UNDOING and UNDONE if the replay is undone.
+    """Phases of a replay, as its entries in the journal name them: BEGIN once, before the first cursor moves; for each
+    partition MOVING before its cursor moves, and MOVED when it has moved; END when nothing is left to do. If the replay
+    is undone, UNDOING at each attempt, and UNDONE when nothing is left to undo. An attempt that continues another one
+    may write MOVING and MOVED again.
     """
 
     BEGIN = "begin"
@@ -46,19 +48,19 @@ class Phase(StrEnum):
 
 
 class CursorMoved(NamedTuple):
-    """Move of one partition's cursor, from the journal. `paused`: when the pause of the lane under which it moved
-    began, ms since the epoch (0 if `is_sure`); `is_sure`: False if the attempt was killed before it wrote that the
-    cursor has moved.
+    """Move of one partition's cursor, from the journal. `is_sure`: the journal says that the cursor has moved; False:
+    an attempt ended before it wrote that, so that the cursor may have moved or not. `paused`: when the pause of the
+    lane began under which it was to move, ms since the epoch; 0 if `is_sure`.
     """
 
     paused: int
     is_sure: bool
 
     def is_possible(self, pause: int | None) -> bool:
-        """True if the cursor may have moved although all messages of the plan are acknowledged now, because workers may
-        have handled them again. `pause`: begin of the pause that the next attempt finds, ms since the epoch; None: it
-        found none. Under the same pause, which any number of attempts may continue, no worker has handled a message,
-        so the cursor has not moved.
+        """True if the cursor has moved by the journal, or may have moved, although all messages of the plan are
+        acknowledged now: workers may have handled them again. `pause`: begin of the pause that the next attempt finds,
+        ms since the epoch; None: it found none. Under the same pause as before, which any number of attempts may
+        continue, no worker has handled a message, so that acknowledged messages show that the cursor has not moved.
         """
         return self.is_sure or pause != self.paused
 
@@ -69,11 +71,12 @@ class ReplayRecord:
 
     Args:
         began: ms since the epoch.
-        who: the user who began it, as text.
-        before: by partition (full name), the entries that were acknowledged before the first attempt.
+        who: the user who began it, as text, at most 200 characters.
+        before: by partition of the plan (full name), the entries that were acknowledged before its first cursor moved.
         state: how far it came.
-        moves: by partition, the moves of cursors that were made or about to be made.
-        again_done: number of entries that had been handled a second time when the undo began.
+        moves: by partition (full name), the move of its cursor that was made or about to be made; partitions without
+            one are absent.
+        again_done: number of entries that had been handled a second time when the undo began; 0 before that.
     """
 
     plan: ReplayPlanDocument
@@ -107,7 +110,8 @@ class ReplayRecord:
 @dataclass(frozen=True)
 class Replays(Mapping[str, ReplayRecord]):
     """Replays in the journal of a namespace by their run, oldest first. `newer`: runs of a newer kodoctl, which cannot
-    be read; `is_last_newer`: the latest of all is one of them.
+    be read and are not among them (cut to 64 characters), oldest first; `is_last_newer`: the latest of all is one of
+    these.
     """
 
     records: Mapping[str, ReplayRecord]
@@ -129,9 +133,9 @@ class Replays(Mapping[str, ReplayRecord]):
 
 
 def begin_entry(plan: ReplayPlanDocument, before: Mapping[str, Runs], who: str, at: int) -> Json:
-    """Makes the entry that is written before the first cursor moves. `before`: acknowledged entries of each partition;
-    `who`: name of the caller; `at`: ms since the epoch. Raises UsageError (K593) if the acknowledged entries are in too
-    many pieces for one entry.
+    """Makes the entry that is written before the first cursor moves. `before`: acknowledged entries of each partition
+    of the plan, by its full name; `who`: name of the caller; `at`: ms since the epoch. Raises UsageError (K593) if the
+    plan and these entries are in so many pieces that they do not fit into one entry.
     """
     document = json.dumps({"plan": plan, "before": {part: to_rows(runs) for part, runs in before.items()}})
     packed = packed_text.pack(document.encode(), 6)
@@ -142,8 +146,8 @@ def begin_entry(plan: ReplayPlanDocument, before: Mapping[str, Runs], who: str, 
 
 
 def phase_entry(run: str, phase: Phase, at: int, **more: str | int) -> Json:
-    """Makes the entry of a later phase. `at`: ms since the epoch; `more`: `partition` and `paused` of MOVING,
-    `partition` of MOVED, `again_done` of UNDOING.
+    """Makes the entry of a phase after BEGIN. `at`: ms since the epoch; `more`: `partition` (full name) and `paused`
+    (see CursorMoved) of MOVING, `partition` of MOVED, `again_done` of UNDOING.
     """
     return {**_entry(run, phase, at), **more}
 
@@ -153,8 +157,9 @@ def _entry(run: str, phase: Phase, at: int) -> Json:
 
 
 def read_replays(entries: Iterable[Mapping[str, Any]], namespace: str) -> Replays:
-    """Returns every replay in the journal of a namespace. An entry that kodoctl did not write, or that names a topic of
-    another namespace, is ignored.
+    """Returns the replays in the journal of a namespace. `entries`: all entries of the journal, oldest first;
+    `namespace`: with its Pulsar tenant. An invalid entry is ignored, and so are all entries of a replay whose first one
+    (BEGIN) is missing or invalid, or names another namespace, a topic of another one, or an invalid ground topic.
     """
     found: dict[str, ReplayRecord] = {}
     newer: dict[str, None] = {}
@@ -199,7 +204,8 @@ def _record(entry: Mapping[str, Any], namespace: str) -> ReplayRecord | None:
         plan = parse(document["plan"], "the journal")
         before = {part_of(one): from_rows(document["before"][part_of(one)]) for one in plan["partitions"]}
         places = {str(TopicName.parse(one["topic"]).namespace) for one in plan["partitions"]}
-        if places != {namespace}:
+        TopicName.parse(f"{namespace}/{plan['topic']}")  # raises: the name becomes a part of paths
+        if places != {namespace} or plan["namespace"] != namespace:
             return None
         return ReplayRecord(plan, int(entry["at"]), str(entry["who"])[:200], before)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, KodoctlError, InvalidNameError):
@@ -207,10 +213,11 @@ def _record(entry: Mapping[str, Any], namespace: str) -> ReplayRecord | None:
 
 
 def find_replay(found: Replays, name: str, namespace: str) -> ReplayRecord:
-    """Finds the replay whose run begins with `name`, or for `last` the latest one, even if it is undone, so that a
-    repeated command takes back no earlier one. Raises UsageError (K596) if no run fits or several do, if `last` is a
-    replay of a newer kodoctl, and if a later replay of the same subscription is not undone: that one has to be undone
-    first. An undone replay is returned in any case.
+    """Finds the replay whose run is `name`, else the one whose run begins with it, or for `last` the latest one of the
+    namespace, even if it is undone, so that a repeated command takes back no earlier one. Raises UsageError (K596) if
+    no run fits or several do, if `last` is a replay of a newer kodoctl, or if neither the replay nor a later one of the
+    same subscription is undone: the later one has to be undone first. Replays of a newer kodoctl never count as later
+    ones, because their subscription is not known.
     """
     known = list(found.values())
     if name == "last" and found.is_last_newer:
@@ -218,7 +225,10 @@ def find_replay(found: Replays, name: str, namespace: str) -> ReplayRecord:
         detail = f"{latest}: undo it with that one, or name an earlier replay by its run"
         raise UsageError(error("K596", "replay not found", detail))
     open_ = [one for one in known if one.state != "undone"]
-    fitting = known[-1:] if name == "last" else [one for one in known if one.run.startswith(name)]
+    if name in found:
+        fitting = [found[name]]
+    else:
+        fitting = known[-1:] if name == "last" else [one for one in known if one.run.startswith(name)]
     if len(fitting) != 1:
         begin = "several replays begin" if fitting else "no replay begins"
         latest = ", ".join(one.run for one in known[-5:])
@@ -232,8 +242,9 @@ def find_replay(found: Replays, name: str, namespace: str) -> ReplayRecord:
 
 
 def later_run(found: Mapping[str, ReplayRecord], record: ReplayRecord) -> str:
-    """Id of the latest replay of the same subscription that began after this one and is not undone; "" if there is
-    none. Acknowledgements before an older replay do not include messages of a later one.
+    """Id of the latest replay of the same subscription that began after `record`, one of `found`, and is not undone; ""
+    if there is none that this kodoctl can read. To continue or undo `record` would acknowledge messages that the later
+    replay delivers again.
     """
     known = list(found.values())
     later = known[known.index(record) + 1 :]

@@ -30,8 +30,8 @@ Json = dict[str, Any]
 
 
 def sealed(values: Mapping[str, Any]) -> ReplayPlanDocument:
-    """Returns the document of a replay plan: `values`, with the format's version, kodoctl's version, and the seal (a
-    hash of all other values, by which an edited file is refused).
+    """Returns the document of a replay plan: `values`, with the format's version, kodoctl's version, the action, and
+    the seal (a hash of all other values, by which an edited file is refused). Checks nothing.
     """
     document: Any = {"format_version": FORMAT_VERSION, "kodoctl_version": __version__, "action": "replay", **values}
     document["seal"] = seal_of(document)
@@ -45,8 +45,9 @@ def dumps(plan: ReplayPlanDocument) -> str:
 
 
 def loads(text: str, file: str) -> ReplayPlanDocument:
-    """Parses and checks the text of a replay plan file. `file`: its path, for errors. Raises InvalidFileError if it is
-    no such plan, RefusedError for another format or an edited plan.
+    """Parses and checks the text of a replay plan file. `file`: its path, for errors. Raises RefusedError for a replay
+    plan of another format, or one whose seal does not match, such as an edited one; InvalidFileError for any other
+    fault.
     """
     try:
         document = json.loads(text)
@@ -56,8 +57,8 @@ def loads(text: str, file: str) -> ReplayPlanDocument:
 
 
 def parse(document: Any, file: str) -> ReplayPlanDocument:
-    """Checks the JSON of a plan. `file`: its source, for errors. Raises RefusedError for another format or an edited
-    plan, InvalidFileError for any other fault.
+    """Checks the JSON of a plan, and returns it. `file`: its source, for errors. Raises RefusedError for a replay plan
+    of another format, or one whose seal does not match, such as an edited one; InvalidFileError for any other fault.
     """
     try:
         version, action = document["format_version"], document["action"]
@@ -95,16 +96,18 @@ def part_of(partition: ReplayPartition) -> str:
 
 
 class PartitionState(NamedTuple):
-    """Present state of one partition: its `stored` entries, and those that the subscription has `acknowledged`."""
+    """Present state of one partition: its `stored` entries, and those of them that the subscription has `acknowledged`
+    as a whole.
+    """
 
     stored: Runs
     acknowledged: Runs
 
 
 class PartitionReplay(NamedTuple):
-    """Steps of a replay in one partition: the cursor moves to the entry `to` (None: it has moved already), then the
-    entries in `acknowledge` are acknowledged. After both, exactly the entries in `keep` are acknowledged, of those that
-    are stored.
+    """Steps of a replay in one partition: the cursor moves back to the entry `to`, which is the first one to come again
+    (None: it has moved already, or may have, or nothing can come again), then the entries in `acknowledge` are
+    acknowledged. After both, exactly the entries in `keep` are acknowledged, of all that are stored.
     """
 
     to: Place | None
@@ -115,8 +118,10 @@ class PartitionReplay(NamedTuple):
 def replay_of(
     partition: ReplayPartition, before: Runs, now: PartitionState, *, has_moved: bool = False
 ) -> PartitionReplay:
-    """Decides the steps of a replay in a partition. Entries that were handled since the plan stay acknowledged. If an
-    entry of the plan is not acknowledged now, an attempt has moved the cursor, even if the journal does not say so.
+    """Decides the steps of a replay in a partition, so that no acknowledged entries but those of the plan come again.
+    Entries that were handled since the plan stay acknowledged. If any stored entry of the plan is not acknowledged now,
+    the cursor counts as moved by an earlier attempt, even if the journal does not say so. No cursor moves if none of
+    the plan's entries is stored any more.
 
     Args:
         before: the acknowledged entries before the first attempt at the plan; in a first attempt those of `now`.
@@ -125,7 +130,8 @@ def replay_of(
             may have been handled again already.
     """
     again = from_rows(partition["again"])
-    if has_moved or without(again, now.acknowledged):
+    there = common(again, now.stored)
+    if has_moved or not there or without(there, now.acknowledged):
         keep = merged([*common(without(before, again), now.stored), *now.acknowledged])
         return PartitionReplay(None, without(keep, now.acknowledged), keep)
     keep = common(without(merged([*before, *now.acknowledged]), again), now.stored)
@@ -133,17 +139,17 @@ def replay_of(
 
 
 def undo_of(before: Runs, now: PartitionState) -> Runs:
-    """The entries to acknowledge so that all entries that were acknowledged before a replay are acknowledged again.
-    Entries that were handled since stay acknowledged.
+    """Returns the entries to acknowledge so that all entries that were acknowledged before a replay (`before`), and are
+    still stored, are acknowledged again. Entries that were handled since stay acknowledged.
     """
     return without(common(before, now.stored), now.acknowledged)
 
 
 def why_stale(partition: ReplayPartition, partitions: int | None, now: PartitionState | None) -> str:
-    """Reason why the plan cannot begin in a partition: other partitions, no subscription, or entries of the plan that
-    are no longer stored or acknowledged; "" if it can. Other entries may have been acknowledged since. `partitions`:
-    present number of partitions, None: the topic does not exist; `now` None: the partition does not have the
-    subscription.
+    """Reason why the plan cannot begin in a partition: no topic, other partitions, no subscription, or entries of the
+    plan that are no longer stored or acknowledged; "" if it can. Other entries may have been acknowledged since.
+    `partitions`: present number of partitions, 0 for a plain topic, None: the topic does not exist; `now` None: the
+    partition does not have the subscription.
     """
     part, again = part_of(partition), from_rows(partition["again"])
     if partitions is None:

@@ -59,9 +59,10 @@ class SelectionRequest:
     Args:
         family: source of the letters.
         run: id of the new plan.
-        to: level to send to; None: each letter's own.
-        limit: letters at most.
-        again: also choose letters that a recall sent before.
+        to: level to send to; None: each letter's own. Only DeadLetters heed it.
+        limit: maximum number of letters to send or discard.
+        again: also choose letters that an earlier recall sent, discarded or left in doubt, or that `done` would return,
+            which is not called then.
         edit: patch of the payloads; None: payloads are sent as they are.
         known: recall id -> its state by the recall ledger.
         done: queries the idempotency store of the workers; None: no store can be queried.
@@ -90,9 +91,10 @@ class _Labels(NamedTuple):
 
 
 class LetterSelection:
-    """Selection of a plan's letters. The caller must `offer` every unacknowledged letter, oldest first in each
-    partition, then call `finish` once. The chosen letters are in a temporary file, so that only the counts need memory.
-    `read`, `matched`: numbers of letters that were offered, and that the condition chose.
+    """Selection of a plan's letters. The caller must pass every unacknowledged letter to `offer` or `consider`, oldest
+    first in each partition, then call `finish` once. The letters are in a temporary database, of which only a part is
+    in memory; the methods raise UsageError if its file cannot be written. `read`, `matched`: numbers of letters that
+    were offered, and that the condition chose; `written`: see `finish`.
     """
 
     def __init__(self, asked: SelectionRequest) -> None:
@@ -112,8 +114,9 @@ class LetterSelection:
         self.written: LetterTable | None = None
 
     def offer(self, letter: DeadLetter) -> None:
-        """Counts an unacknowledged letter, and chooses it if it can be read completely and meets the condition. Some of
-        these are left out nevertheless: see ExclusionReason.
+        """Counts an unacknowledged letter, and chooses it if it meets the condition and can be sent on unchanged
+        (`DeadLetter.whole`). Some of these are left out nevertheless: see ExclusionReason. Raises the errors of `done`
+        of the request.
         """
         self.read += 1
         self.count_entry(letter.position)
@@ -121,15 +124,17 @@ class LetterSelection:
 
     def count_entry(self, position: Position) -> None:
         """Counts a stored message of a waiting lane, also one for another subscription, because it may be in a batch
-        with chosen ones, and a plan takes whole batches. Does nothing for a message that is alone in its entry. Each
-        message must be counted once: `offer` does it itself, `consider` does not.
+        with chosen ones, and a plan takes whole batches. Does nothing for a message that is alone in its entry, and for
+        other sources. Each message must be counted once, before `finish`: `offer` does it itself, `consider` does not.
         """
         if position.batch >= 0 and self._asked.family.kind.whole_batches:
             self._batches[_batch_of(position)] += 1
 
     def consider(self, letter: DeadLetter, *, chosen: bool) -> None:
-        """Adds a letter whose condition was evaluated elsewhere (`chosen`); the caller counts it in `read`. A letter
-        that is not chosen, has no recall id in its headers and is not in the ledger need not be added.
+        """Adds a letter whose condition was evaluated elsewhere. `chosen`: it meets the condition and can be sent on
+        unchanged; some of these are left out nevertheless, as in `offer`. The caller counts the letter in `read`. A
+        letter that is not chosen, has no recall id in its headers (`SourceKind.mark`) and is not in the ledger need not
+        be added. Raises the errors of `done` of the request.
         """
         if mark := letter.properties.get(self._asked.family.kind.mark):
             self._store.add_seen(mark)
@@ -151,8 +156,8 @@ class LetterSelection:
                 self._take_those_not_done()
 
     def leave_out(self, reason: ExclusionReason, name: str) -> None:
-        """Counts a message that cannot be sent, for this reason. `name`: its name, of which the first 20 (MOST_SHOWN)
-        are kept if the reason is NOT_LANDED.
+        """Counts a message that cannot be sent, for this reason, but not in `read` and `matched`. `name`: its name; the
+        first 20 names (MOST_SHOWN) are kept if the reason is NOT_LANDED.
         """
         self._left_out[reason] += 1
         if reason is ExclusionReason.NOT_LANDED and len(self._not_landed) < MOST_SHOWN:
@@ -226,9 +231,11 @@ class LetterSelection:
     def finish(
         self, table: Path | None = None
     ) -> tuple[tuple[PlannedPartition, ...], tuple[PlannedLetter, ...], tuple[LetterRef, ...], RecallSummary]:
-        """Returns (lanes, letters with their numbers, letters that are only acknowledged, summary). `table`: file for
-        the letters if there are more than SEGMENT (50,000); then `written` describes the file, and both sequences of
-        letters are empty; None: all letters are in memory. Raises UsageError if the file cannot be written.
+        """Returns (lanes, letters with their numbers, letters that are only acknowledged, summary), and closes the
+        database. `table`: file for the letters if there are more than SEGMENT (50,000), copies and settled ones
+        included; then `written` describes the file, and both sequences of letters are empty. Otherwise, and if `table`
+        is None, all letters are in memory, and `written` is None. Raises UsageError if the file cannot be written, and
+        the errors of `done` of the request.
         """
         with self._store:
             self._take_those_not_done()
@@ -381,7 +388,9 @@ def _sample(letter: DeadLetter) -> LetterSample:
 
 
 def age_of(age: int) -> str:
-    """Label of the group that an age in ms belongs to: `under 1 h`, `1 h to 1 d`, `1 d to 7 d` or `over 7 d`."""
+    """Label of the group that an age in ms belongs to: `under 1 h` (also below 0), `1 h to 1 d`, `1 d to 7 d` or `over
+    7 d`; an age of exactly 1 h, 1 d or 7 d is in the older group.
+    """
     return next((label for label, below in _AGES if age < below), OLDEST)
 
 
@@ -391,8 +400,8 @@ def _by_age(labels: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def count_values(values: Iterable[str]) -> dict[str, int]:
-    """Number of occurrences by value, the most frequent first; those after the first 20 (MOST_SHOWN) are counted
-    together, as `(5 others)` for example.
+    """Number of occurrences by value, the most frequent first; the occurrences of all values after the first 20
+    (MOST_SHOWN) are counted together under a last key, such as `(5 others)` for five more values.
     """
     return _most(Counter(values))
 

@@ -25,8 +25,8 @@ _SURE: Final = 10_000  # messages by which those published later outweigh the ot
 
 
 class StoredSpan(NamedTuple):
-    """Entries of one partition that were stored within the time of a replay: from the place `begin` on, and before the
-    place `end`. `begin` None: no entry was stored in that time; `end` None: up to the last entry.
+    """Entries of one partition that a replay chooses by the order of storing: from the place `begin` on, and before the
+    place `end`. `begin` None: there are none; `end` None: up to the last entry.
     """
 
     begin: Place | None
@@ -39,13 +39,17 @@ class StoredSpan(NamedTuple):
 
 def open_at(ledgers: Runs, closed: Mapping[int, int], at: int) -> EntryRun | None:
     """The stored ledger that was open at a time (ms since the epoch), else the next one after that time; None: all were
-    closed before. `closed`: ledger -> time at which it was closed; a ledger that is absent there is open.
+    closed before. `ledgers`: one run for each, oldest first; `closed`: ledger -> time at which it was closed; a ledger
+    that is absent there counts as open.
     """
     return next((run for run in ledgers if closed.get(run.ledger, at) >= at), None)
 
 
 def ledgers_between(ledgers: Runs, closed: Mapping[int, int], since: int, until: int | None) -> Runs:
-    """The stored ledgers that were open at any time from `since` to `until` (ms since the epoch; None: up to now)."""
+    """The stored ledgers that were open at any time from `since` to `until` (ms since the epoch; None: up to now). If
+    no stored ledger was open at one of these times, the next one after that time may be among them. Parameters as in
+    `open_at`.
+    """
     first = open_at(ledgers, closed, since)
     last = None if until is None else open_at(ledgers, closed, until)
     return tuple(run for run in ledgers if first and first <= run and (last is None or run <= last))
@@ -53,8 +57,9 @@ def ledgers_between(ledgers: Runs, closed: Mapping[int, int], since: int, until:
 
 def first_noted(run: EntryRun, at: int, stored: Callable[[Place], int | None]) -> tuple[int | None, bool]:
     """Finds the first entry of a ledger that was stored at the time `at` (ms since the epoch) or later, by the times
-    that the broker notes. Returns (number of the entry, True); (None, True) if all entries were stored before; (None,
-    False) if a time is not known. `stored`: returns the noted time of an entry, None: not known.
+    that the broker notes, which must not fall from entry to entry. Returns (number of the entry, True); (None, True) if
+    all entries were stored before; (None, False) if a time that the search needs is not known. `stored`: returns the
+    noted time of an entry, None: not known.
     """
     low, high = run.first, run.last + 1
     while low < high:
@@ -67,9 +72,10 @@ def first_noted(run: EntryRun, at: int, stored: Callable[[Place], int | None]) -
 
 
 def first_by_majority(published: Iterable[tuple[Place, int]], at: int) -> Place | None:
-    """Finds the entry at which most publish times pass the time `at`: few messages before it were published later, and
-    few from it on were published earlier. `published`: entries in the order in which they were stored, with their
-    publish times (ms since the epoch). Returns None if most are earlier up to the end.
+    """Finds the entry at which most publish times pass the time `at`: few messages before it were published at that
+    time or later, and few from it on were published earlier. `published`: entries in the order in which they were
+    stored, with their publish times (ms since the epoch); it may not be read to the end. Returns None if most are
+    earlier up to the end, or if there are none.
 
     A message that is much earlier than those just before it has a late clock, and is not counted. If such messages are
     next to the entry that is found, they belong to the entries after it.

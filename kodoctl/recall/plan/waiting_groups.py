@@ -36,8 +36,9 @@ _Key = tuple[str, str, str | None, str | None, str | None, str | None]
 
 class WaitingGroups:
     """Counts of waiting messages by lane and by group. The caller must `add` every message; rows can be read at any
-    time. `by`: the facts that divide groups, besides topic and subscription; `now`: ms since the epoch. Once there are
-    10,000 groups (MOST_GROUPS), a message that fits none of them is counted with the tenant and the cause OTHERS.
+    time, and later messages change them. `by`: the facts that divide groups, besides topic and subscription; `now`: ms
+    since the epoch. Once there are 10,000 groups (MOST_GROUPS), a message that fits none of them is counted with the
+    tenant and the cause OTHERS, in a group of its lane and due time, which may be a further one.
     """
 
     def __init__(self, lanes: Sequence[WaitingLane], by: Collection[Dimension], now: int) -> None:
@@ -84,13 +85,15 @@ class WaitingGroups:
         return list(self._lanes.values())
 
     def group_rows(self) -> list[WaitingGroupRow]:
-        """One row for each group, the largest first. A fact that does not divide groups is None."""
+        """One row for each group, the largest first. A fact that does not divide groups (`by`) is None in all rows."""
         found = sorted(self._groups.items(), key=lambda item: (-item[1].messages, [part or "" for part in item[0]]))
         return [row for _, row in found]
 
 
 def due_label(remaining: int) -> str:
-    """Label of the group of due times `remaining` ms away: `now`, `in 1 min`, `in 1 h`, `in 1 d` or `later`."""
+    """Label of the group of due times `remaining` ms away: `now` (0 or less, so also a missing due time), `in 1 min`,
+    `in 1 h` or `in 1 d` (at most so long), or `later`.
+    """
     if remaining <= 0:
         return DUE_NOW
     return next((label for label, most in _DUES if remaining <= most), DUE_LATER)

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingLane(RecallSource):
-    """One lane of a subscription in which messages wait. `source_topic` is its topic and `holder` the subscription
-    itself. `lane`: such as `L1/retrying`; `writable`: every lane that accepts messages, by name; `target`: the lane to
-    send to, None: not chosen yet.
+    """One lane of a subscription in which messages wait, draining or not. `source_topic` is the topic of the lane, and
+    `holder` the subscription itself. `lane`: such as `L1/retrying`; `writable`: every lane of the subscription that
+    accepts messages, by name; `target`: the lane to send to, None: not chosen yet.
     """
 
     kind = WAITING
@@ -34,14 +34,16 @@ class WaitingLane(RecallSource):
 
     @property
     def target_name(self) -> str | None:
-        """Name of the lane that was chosen for all messages; None: they stay in their own lane, or no lane was chosen
-        yet.
+        """Name of the other lane to which all messages are moved, such as `L2/retrying`; None: they stay in their own
+        lane, or no lane was chosen yet.
         """
         return next((name for name, one in self.writable.items() if one == self.target and name != self.lane), None)
 
     @property
     def targets(self) -> tuple[TargetPartition, ...]:
-        """Lanes to which messages may be sent: every lane of the subscription that accepts messages."""
+        """Lanes to which messages may be sent: every lane of the subscription that accepts messages, its ready lanes
+        too. `with_target` refuses some of them.
+        """
         return tuple(self.writable.values())
 
     def lane_of(self, died_in: str | None, to: Level | None) -> TargetPartition | None:  # noqa: ARG002
@@ -57,9 +59,10 @@ def waiting_lanes(
     subscription: str | None = None,
     names: Collection[str] = (),
 ) -> list[WaitingLane]:
-    """Lanes of the file in which messages wait, in the order of the file: all, or those of the given ground topic
-    (`topic`), subscription and `names`, such as `L1/retrying`. None and () restrict nothing. Raises UsageError for a
-    name that the file does not have, and if no lane is left.
+    """Lanes of the file in which messages wait: those of the waiting states, draining ones too, and the ready lanes of
+    backup levels. All of them in the order of the file, for each subscription by level, the highest first; or those of
+    the given ground topic (`topic`), subscription and `names`, such as `L1/retrying`. None and () restrict nothing.
+    Raises UsageError for a name that the file does not have, and if no lane is left.
     """
     if topic is not None and subscription is not None:
         found_subscription(topology, topic, subscription)
@@ -87,7 +90,9 @@ def waiting_lanes(
 
 def with_target(lane: WaitingLane, to: str | None) -> WaitingLane:
     """Returns the lane with its target: the lane `to`, such as `L2/retrying` (`L2` alone: the ready topic of that
-    level); None: the lane itself. Raises UsageError if messages cannot be sent there, or if `to` is the lane itself.
+    level); None: the lane itself. Raises UsageError if messages cannot be sent there: the target accepts none, it is a
+    ready topic that checks Avro schemas, or `lane` keeps the order of keys and the target is no ready topic. Also
+    raises UsageError if `to` is the lane itself.
     """
     name = lane.lane if to is None else to if "/" in to else f"{to}/{State.READY}"
     target = lane.writable.get(name)

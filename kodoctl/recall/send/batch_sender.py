@@ -39,7 +39,10 @@ _LOOK: Final = 0.5  # seconds between two looks whether somebody did
 
 
 class BatchSender:
-    """Sends the batches of one attempt, or discards them if that is the plan; counts outcomes in `report`."""
+    """Sends the batches of one attempt, or discards them if that is the plan; counts outcomes in `report`. The caller
+    calls `begin` and then `finish` once for each batch; if the plan sends, the lanes of its messages must be open
+    before.
+    """
 
     def __init__(
         self,
@@ -58,9 +61,10 @@ class BatchSender:
         self._passed: dict[int, int] = {}  # lane -> numbers up to here are the broker's: none of them can be new
 
     def open(self, lanes: Collection[int], stack: ExitStack) -> None:
-        """Opens lanes by their indices (`stack` closes them), and scans them at once for messages that an earlier
-        attempt of this plan left in doubt there: the ledger gets an outcome (sent, refused, unclear) for each that must
-        not be sent again. Raises the errors of `open_lanes` and of the ledger.
+        """Opens lanes by their indices in place of those of an earlier call (`stack` closes them). Reads the ledger
+        again, and scans at once each lane where it has letters in doubt of this plan: the ledger gets an outcome (sent,
+        refused, unclear) for each that must not be sent again. Raises the errors of `open_lanes` and of the ledger, and
+        ClusterError.
         """
         self._lanes, facts = open_lanes(self._plan, self._cluster, lanes, stack)
         self._ledger.read()  # whoever had the lanes until now may have appended entries to the last
@@ -71,14 +75,18 @@ class BatchSender:
         self._ledger.append(settle_doubts(self._plan, self._cluster, self._ledger.statuses, booked, self._lanes, now))
 
     def passed(self, letter: PlannedLetter) -> bool:
-        """True if the lane of the letter had stored its number, or a higher one, when the lane was opened."""
+        """True if the number of the letter is not above the highest one of this plan that was stored in its lane, by
+        the broker's memory or by the ledger, when the lane was opened: the broker may drop the letter. The lane must be
+        open.
+        """
         return letter.number <= self._passed[letter.lane]
 
     def begin(self, batch: SendBatch) -> None:
         """Records in the ledger that the messages are about to be sent, and sends them, not faster than the allowed
-        rate; receipts come later, on threads of the client. If `stop` of the options is set meanwhile, the remaining
-        messages are recorded and not sent. For a discard, only sets the outcomes. Raises ClusterError, LockedError, and
-        the errors of the ledger.
+        rate; receipts come later, on threads of the client. A message that cannot be sent, such as by its size, gets
+        the outcome refused or unclear. If `stop` of the options is set meanwhile, the remaining messages are recorded
+        and not sent. For a discard, only sets the outcomes. Raises ClusterError, LockedError, and the errors of the
+        ledger.
         """
         if not batch.messages:
             return
@@ -91,7 +99,8 @@ class BatchSender:
 
     def finish(self, batch: SendBatch) -> list[InFlightMessage]:
         """Waits for receipts and records the outcomes in the ledger. Returns the messages with an outcome in order,
-        including refused and unclear ones, but not those that were not sent or have no receipt at the end of the wait.
+        including refused and unclear ones, but not those that were not sent because of a stop, or have no receipt at
+        the end of the wait (`ReceiptTracker.wait`). Raises the errors of the ledger.
 
         Sets the event `stop` of the options if an outcome is unclear or a receipt is missing: such a message would be a
         gap below the number up to which the broker counts.
@@ -185,8 +194,9 @@ class BatchSender:
 
 
 class ReceiptTracker:
-    """Receipts of all batches of one attempt, for several threads: the sender counts messages, threads of the client
-    library bring receipts. `clock` in seconds; `waits` reports long waits; `stop` is set when the attempt should end.
+    """Receipts of all batches of one attempt, for several threads: the sender counts messages and waits, threads of the
+    client library bring receipts. `clock` in seconds; `waits` reports long waits; `stop`: event that is set when the
+    attempt should end, also by `wait`.
     """
 
     def __init__(
@@ -202,13 +212,15 @@ class ReceiptTracker:
         self._silent_since: float | None = None
 
     def expect(self, batch: SendBatch) -> None:
-        """Counts one message of a batch. The sender calls this for each message before it sends the message."""
+        """Counts one message of a batch. The sender calls this for each message before it sends the message, so that
+        `take` always comes later.
+        """
         with self._lock:
             batch.on_their_way += 1
 
     def take(self, message: InFlightMessage, batch: SendBatch, receipt: Receipt) -> None:
-        """Sets the outcome of a message by its receipt, in any thread. If nobody waits for its batch any more (`left`),
-        the message stays in doubt.
+        """Sets the outcome of a message by its receipt, in any thread; to be called once for each message. If nobody
+        waits for its batch any more (`left`), the receipt is ignored, and the message stays in doubt.
         """
         with self._lock:
             if batch.left:
@@ -222,9 +234,10 @@ class ReceiptTracker:
                 self._changed.notify_all()
 
     def wait(self, batch: SendBatch) -> None:
-        """Waits until every message of the batch that was sent has its receipt. Gives up if no receipt of any batch
-        comes for 90 s (SILENCE), or for 5 s (PATIENCE) once `stop` is set: a lost connection may never return. Messages
-        without a receipt then have no outcome, the batch is `left`, and `stop` is set, so that nothing more is sent.
+        """Waits until every message of the batch that was sent has its receipt. Gives up if for 90 s (SILENCE) of this
+        wait no receipt of any batch comes, or for 5 s (PATIENCE) after `stop` was seen set, earlier waits included: a
+        lost connection may never return. Messages without a receipt then have no outcome, the batch is `left`, and
+        `stop` is set, so that nothing more is sent.
         """
         with self._waits.during("receipts of the letters that were sent", SILENCE), self._changed:
             self._silent_since = None

@@ -24,46 +24,49 @@ _PAUSE: Final = 0.5  # seconds between two of them
 
 
 class MessageSource(Protocol):
-    """Source of the messages of a plan: DeadLetterPartitions, or a landing (tables of messages). `acknowledged`: number
-    of messages that were acknowledged.
+    """Source of the messages of a plan: DeadLetterPartitions, or a landing (tables of messages). Call `open`, then
+    `messages` once for each partition that it returns. `acknowledged`: number of messages that were acknowledged.
     """
 
     acknowledged: int
 
     def open(self, stack: ExitStack, positions: Collection[Position]) -> list[int]:
         """Chooses `positions` for `messages`, and opens the source until `stack` closes, unless it is open. Returns the
-        numbers of the partitions that have messages at `positions`, in order. Later calls must name later positions.
-        Raises LockedError while another attempt has the source; ClusterError.
+        numbers of the partitions in `positions`, in order, even if the source has none of the messages. Later calls
+        must name later positions of each partition. Raises LockedError if another attempt keeps the source for 15 s,
+        ClusterError for any other failure of the cluster.
         """
 
     def messages(self, number: int) -> Iterator[tuple[Position, ReadMessage]]:
-        """Yields the messages of a partition that are to be sent, in order; others may come as well. After a stop of
-        the attempt it may end early. `number`: of a partition that `open` returned. Raises ClusterError.
+        """Yields, in order, the messages at the chosen positions of a partition that the source has and that are not
+        acknowledged; others may come as well, and a message may come again. After a stop of the attempt it may end
+        early. `number`: of a partition that `open` returned. Raises KodoctlError.
         """
 
     def acknowledged_in_batches(self, expected: Collection[Position]) -> set[Position]:
-        """Returns those of the positions `expected` that are acknowledged although other messages of their batch are
-        not; none if the source cannot tell. After a stop of the attempt it may also return positions that are not
-        acknowledged. May be called at most once after each `open`, before `messages`. Waits for messages. Raises
-        ClusterError.
+        """Returns all positions of `expected` that are acknowledged although other messages of their batch are not;
+        none if the source cannot find out. `expected`: some of the chosen positions. After a stop of the attempt it may
+        also return positions that are not acknowledged. May be called at most once after each `open`, before
+        `messages`. Waits for messages. Raises KodoctlError.
         """
 
     def acknowledge(self, position: Position, token: object) -> None:
-        """Acknowledges a message that `messages` yielded; does nothing if no subscription retains the message, or if
-        another process acknowledges the messages. Raises ClusterError.
+        """Acknowledges the message with this token, without waiting for the broker; does nothing if no subscription
+        retains the message, or if another process acknowledges the messages. `position`: of the message in the plan,
+        whose partition is open. Raises ClusterError.
         """
 
     def count_unacknowledged(self) -> int:
-        """Number of messages that a subscription retains although they were acknowledged. May wait for the broker; a
-        stop of the attempt ends the wait. Raises ClusterError.
+        """Number of messages that a subscription retains although they were acknowledged, as far as the source can find
+        out. May wait for the broker; a stop of the attempt ends the wait. Raises KodoctlError.
         """
 
     def why_missing(self, position: Position) -> str:
-        """The reason why a message did not come; "": somebody else acknowledged it."""
+        """The reason why a message did not come, as text; "": the subscription does not retain it any more."""
 
 
 class DeadLetterPartitions:
-    """Source of the plan's messages in the dead-letter topic, or in another topic that a subscription reads (implements
+    """Source of the plan's messages in its source topic, of dead letters or of a waiting lane (implements
     MessageSource). If `options.holds` is False, another process holds the subscription: then this object only reads,
     and acknowledges nothing.
     """
@@ -77,10 +80,10 @@ class DeadLetterPartitions:
         self.acknowledged = 0
 
     def open(self, stack: ExitStack, positions: Collection[Position]) -> list[int]:
-        """Chooses `positions` for `messages`, and opens a source for each partition with messages there, until `stack`
+        """Chooses `positions` for `messages`, and opens a source for each partition in `positions`, until `stack`
         closes, unless it is open. Returns the numbers of these partitions, in order. Later calls must name later
-        positions. Raises LockedError while another recall, or a consumer, keeps the subscription for 15 s;
-        ClusterError.
+        positions of each partition. A missing subscription is created, from the earliest message. Raises LockedError if
+        another recall, or a consumer, keeps the subscription for 15 s, other KodoctlErrors if the cluster fails.
         """
         self._positions = positions
         for source in self._sources.values():
@@ -101,8 +104,11 @@ class DeadLetterPartitions:
         return self._cluster.look(part, self._plan.holder)
 
     def messages(self, number: int) -> Iterator[tuple[Position, ReadMessage]]:
-        """Yields unacknowledged messages of a partition that `open` returned, in order, up to the last one of
-        `positions`; others may come as well. Once `stop` of the options is set, it may end early. Raises ClusterError.
+        """Yields the messages of a partition that `open` returned, in order, up to the last one of `positions` whose
+        entry is not acknowledged. Others may come as well, and a message may come again after a lost connection; if
+        `options.holds` is False, acknowledged ones of a batch may come, too. Once `stop` of the options is set, it may
+        end early. Raises ClusterError, also if no message comes for some time (15 or 90 s), UsageError if the topic is
+        gone.
         """
         if not (wanted := self._held_entries(number)):
             return
@@ -117,10 +123,11 @@ class DeadLetterPartitions:
                 return
 
     def acknowledged_in_batches(self, expected: Collection[Position]) -> set[Position]:
-        """Returns those of the positions `expected` that are acknowledged although other messages of their batch are
-        not; none if `options.holds` is False, because a reader cannot find out. May be called at most once after each
-        `open`, before `messages`. Waits for messages of each partition in question; once `stop` of the options is set,
-        it waits no longer, and also returns positions that are not acknowledged. Raises ClusterError.
+        """Returns all positions of `expected` that are acknowledged although other messages of their batch are not;
+        none if `options.holds` is False, because a reader cannot find out. `expected`: some of the positions that were
+        passed to `open`. May be called at most once after each `open`, before `messages`. Waits for messages of each
+        partition in question; once `stop` of the options is set, it waits no longer, and may also return positions that
+        are not acknowledged. Raises ClusterError, UsageError if the topic is gone.
         """
         found: set[Position] = set()
         for number, source in self._sources.items():
@@ -132,8 +139,9 @@ class DeadLetterPartitions:
         return found
 
     def acknowledge(self, position: Position, token: object) -> None:
-        """Acknowledges a message of `messages`; does nothing if `options.holds` is False. The client may lose the
-        acknowledgement: see `count_unacknowledged`.
+        """Acknowledges the message with this token, without waiting for the broker, and counts its position; does
+        nothing if `options.holds` is False. `position`: of a partition that is open. The client may lose the
+        acknowledgement: see `count_unacknowledged`. Raises ClusterError.
         """
         if self._options.holds:
             self._sources[position.partition].acknowledge(token)
@@ -142,12 +150,13 @@ class DeadLetterPartitions:
             self._open.discard(position)
 
     def count_unacknowledged(self) -> int:
-        """Number of messages that the holder has although they were acknowledged. Waits for at most about 5 s until
-        the broker has stored the acknowledgements; `stop` of the options ends the wait.
+        """Number of messages that the holder has although they were acknowledged by this object. Reads the cursors up
+        to 10 times, with pauses of 0.5 s, until the broker has stored the acknowledgements; `stop` of the options ends
+        the wait. Raises ClusterError, UsageError if the topic is gone.
 
-        The cursor describes whole entries only. Therefore this counts messages that are alone in their entry,
-        and batches of a waiting lane (whose plans send whole batches) of which every message that came was
-        acknowledged.
+        The cursor describes whole entries only. Therefore this counts messages that are alone in their entry, and
+        batches of a waiting lane (whose plans send whole batches) of which every message that came was acknowledged,
+        and none is in `settle` of the plan.
         """
         left = self._countable()
         for _ in range(_CURSOR_READS):
@@ -168,7 +177,7 @@ class DeadLetterPartitions:
         return left
 
     def why_missing(self, position: Position) -> str:  # noqa: ARG002
-        """Always "": a missing message was acknowledged by somebody else."""
+        """Always "": a missing message was acknowledged by somebody else, or the topic does not have it any more."""
         return ""
 
     def _held_entries(self, number: int) -> set[Position]:

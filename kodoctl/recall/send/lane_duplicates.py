@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 class Stretch(NamedTuple):
-    """Entries of a lane (`part`: full name of the partition) between two places, both excluded; `until` None: to its
-    end.
+    """Entries of a lane (`part`: full name of the partition) between two places, both excluded. `until` None: up to the
+    end of the lane.
     """
 
     part: str
@@ -39,7 +39,8 @@ class Stretch(NamedTuple):
 
 
 class Duplicate(NamedTuple):
-    """A message that is stored a second time.
+    """A second copy that a broker stored of a sent message. The first copy is the one in the receipt (if it has no
+    place: the last one that was read), so the second one may be stored before it.
 
     Args:
         letter: the message of the plan.
@@ -57,7 +58,9 @@ class Duplicate(NamedTuple):
 
     @property
     def copy(self) -> UnsentCopy:
-        """The second copy as an UnsentCopy, which is acknowledged and not sent."""
+        """The second copy as a letter that is acknowledged and not sent. Only for an `exclusive` duplicate, whose lane
+        is a partition of the source topic.
+        """
         return UnsentCopy(LetterRef(self.position, self.published), self.letter)
 
     def __str__(self) -> str:
@@ -69,16 +72,17 @@ class Duplicate(NamedTuple):
 def stretches(
     known: Iterable[LetterStatus], begins: Mapping[str, Collection[str]], exclusive: Collection[str]
 ) -> list[Stretch]:
-    """Returns the stretches of lanes in which duplicates may be stored: before each receipt whose ledger differs from
-    that of the receipt before it, back to that receipt, or to a later end of the lane at which an attempt began. A lane
-    without receipts has none. A message that an earlier attempt left in doubt is stored between the receipts; so is one
-    that the broker had already, without a place.
+    """Returns the stretches of lanes in which duplicates may be stored. A lane without receipts has none.
+
+    In the order of numbers, each receipt whose ledger differs from that of the lane's previous receipt ends a stretch.
+    It begins at the previous receipt, or at a later end of the lane at which an attempt began (for the first receipt
+    only there); there is no stretch if this place is in the same ledger as the receipt that would end it.
 
     Args:
         known: statuses of one run.
         begins: by lane, the ends of the lane (`ledger:entry`) at which attempts began to send.
-        exclusive: lanes that only this attempt reads: they are also read from the last receipt to their end, and as one
-            stretch if a message of the lane has no place.
+        exclusive: lanes that only this attempt reads: they are also read from the last receipt to their end. If a sent
+            message of the lane has no place, one stretch from the earliest begin to the end replaces all others.
     """
     receipts: dict[str, list[tuple[int, Place]]] = defaultdict(list)
     unplaced: set[str] = set()  # lanes with a message that the broker had already, somewhere
@@ -108,15 +112,22 @@ def stretches(
 
 
 class LaneDuplicates:
-    """Finder of the duplicates of one plan. `doubts`: a line of text for each stretch that could not be read."""
+    """Finder of the duplicates of one plan. `doubts`: a line of text for each stretch that `find` could not read to its
+    end, so that it yielded nothing of it.
+    """
 
     def __init__(self, plan: RecallPlan, cluster: RecallCluster, ledger: PlanLedger) -> None:
         self._plan, self._cluster, self._ledger = plan, cluster, ledger
         self.doubts: list[str] = []
 
     def find(self, letters: Iterable[PlannedLetter], numbers: Collection[int]) -> Iterator[Duplicate]:
-        """Yields the duplicates of some letters of the plan, by the statuses in the ledger. `numbers`: of the source
-        topic's partitions that the attempt holds.
+        """Reads the stretches of the lanes, and yields the duplicates of letters that the plan's run sent. Adds a line
+        to `doubts` for a stretch that cannot be read, and goes on. `letters`: letters of the plan whose statuses the
+        ledger has; `numbers`: numbers of the source topic's partitions that the attempt holds.
+
+        Leaves out messages in batches, and in a lane that only this attempt reads, copies that are acknowledged. In
+        any other lane only a copy before the place of the receipt, if it has one, is a duplicate: a worker may have
+        moved the message to a place after it.
         """
         chosen = {one.recall_id: one for one in letters}
         run, statuses = self._plan.run, self._ledger.statuses

@@ -39,12 +39,12 @@ _AGAIN: Final = "run the same command again, which ends the pause."
 
 
 class PauseWords(NamedTuple):
-    """Command that pauses lanes, for texts.
+    """Words of a command that pauses lanes, for its orders and for texts.
 
     Args:
-        command: its name, for the reason of the order.
-        messages: the messages that workers would handle if they did not leave.
-        nothing: text of the state after a refusal.
+        command: its name.
+        messages: end of the sentence "workers would handle …", about a lane that is resumed too early.
+        nothing: text about the state after a refusal because of another pause.
         leave: LEAVE if the lanes are ready lanes, which workers leave only if the order says so; else "".
     """
 
@@ -62,13 +62,11 @@ REPLAY_UNDO: Final = PauseWords("replay undo", "messages again that the undo tak
 
 
 class LaneToPause(Protocol):
-    """A lane that a run pauses. `lane`: such as `L1/retrying`; `topic`: its ground topic; `source_topic`: its own
-    topic; `holder`: the subscription whose consumers leave.
-    """
+    """A lane that a run pauses: of a plan of waiting messages (RecallPlan), or of a replay (ReplayLane)."""
 
     @property
     def run(self) -> str:
-        """Id of the plan's run, which the order's reason names: a later attempt finds its own order by it."""
+        """Id of the plan's run. The order's reason names it, so that a later attempt knows an earlier one's order."""
 
     @property
     def lane(self) -> str:
@@ -80,7 +78,7 @@ class LaneToPause(Protocol):
 
     @property
     def subscription(self) -> str:
-        """Subscription, by its name in the file: its workers follow the order."""
+        """Subscription whose workers follow the order, by its name in the file."""
 
     @property
     def source_topic(self) -> str:
@@ -88,23 +86,24 @@ class LaneToPause(Protocol):
 
     @property
     def holder(self) -> str:
-        """Name on Pulsar of the subscription on that topic whose consumers must leave."""
+        """Name on Pulsar of the subscription on `source_topic` whose consumers must leave."""
 
 
 @dataclass(frozen=True, slots=True)
 class PauseClock:
-    """Clock of a pause. `now`: ms since the epoch; `sleep`: sleeps for a number of seconds."""
+    """Clock of a pause. `now`: ms since the epoch; `sleep`: sleeps for some seconds, or raises to end the wait."""
 
     now: Callable[[], int]
     sleep: Callable[[float], object]
 
 
 class LanePause:
-    """The pause of a plan's lane. Call `begin` before anything is sent. After that, call one of these: `end` with the
-    report, `finish` after a success, `give_up` if nothing was sent, or `keep` after a failure.
+    """The pause of a plan's lane. Call `begin` before anything is sent. If it returns, call one of these after that:
+    `end` with the report, `finish` after a success, `give_up` if nothing was sent, or `keep` after a failure. If it
+    raises, none of them is needed.
 
-    These four return a text for the user if the lane stays paused, or if its pause ended although it should last; else
-    "". `keep` always returns a text.
+    These four return a text for the user about a pause that stays or that ended too early, or "" if there is nothing to
+    tell; that a person's pause stays after a success is not told.
     """
 
     def __init__(
@@ -124,6 +123,8 @@ class LanePause:
         """Time of the order that this attempt gives, ms since the epoch."""
         self._is_new = False  # no attempt before this one gave the order
         self._is_own = False  # the order is of this run, not of a person or of another run
+        self.stays: bool | None = None
+        """An order of this run pauses the lane, or may; None: nothing is known, because `begin` could not read."""
         self.stood: int | None = None
         """Begin of the pause that this attempt found, ms since the epoch; None: the lane was not paused. Orders of this
         run continue the pause of the attempt before, so that the pause has one begin for all attempts.
@@ -136,17 +137,22 @@ class LanePause:
 
     @property
     def began(self) -> int:
-        """Begin of the present pause, which has had no gap since, in ms since the epoch."""
+        """Begin of the pause that `begin` gave or found, in ms since the epoch. Attempts of one run that pause the lane
+        one after the other without a gap have the same begin.
+        """
         return self.since if self.stood is None else self.stood
 
     def begin(self, wait: int, sending: int = 0) -> None:
         """Gives workers the order that pauses the lane, unless a person has paused the lane for long enough, and waits
-        for at most `wait` ms until no consumer of the lane is connected. `sending`: ms that the attempt takes after
-        that. After any failure a new order is taken back; `tell` gets a text for the user if an order remains.
+        for about `wait` ms at most until no consumer of the lane is connected. `sending`: ms that the attempt takes
+        after that. The order lasts for 24 hours, or longer if the attempt may take longer (30 days at most). After any
+        failure a new order is taken back; `tell` gets a text for the user if an earlier attempt's order stays, or if
+        the new one may.
 
-        Raises RefusedError with the names of consumers that stay (K582), and for a person's pause that workers of a
-        ready lane do not follow (K582) or that ends too soon (K583); LockedError for a lane that another run has
-        paused; ClusterError.
+        Raises RefusedError with the names of some consumers that stay (K582), and for a person's pause that workers of
+        a ready lane do not follow (K582) or that ends too soon (K583); LockedError for a lane that another run has
+        paused, or if `admin` has lost its lease; UsageError if the subscription has too many orders; ClusterError; and
+        errors of the clock.
         """
         try:
             self._give(min(wait + sending + _SPARE_MS, MAX_SPAN))
@@ -157,23 +163,26 @@ class LanePause:
             raise
 
     def end(self, report: SendReport) -> str:
-        """Ends the order after an attempt; keeps it if the report shows that workers could handle sent messages a
-        second time. Raises KodoctlError.
+        """Ends the order after an attempt, as `finish` does. But if the report is `interrupted`, or has messages that
+        are unacknowledged, in doubt or unclear, workers could handle sent messages a second time, and it keeps the
+        order, as `keep` does. Raises KodoctlError if the order cannot be ended.
         """
         if report.interrupted or report.unacknowledged or report.in_doubt or report.unclear:
             return self.keep()
         return self.finish()
 
     def finish(self) -> str:
-        """Ends the order of this run, because nothing is left to do; the pause of a person stays. Returns "" in any
-        case. Raises KodoctlError.
+        """Ends the order of this run, also that of an earlier attempt, because nothing is left to do. Needs no `begin`.
+        The pause of a person or of another run stays. Returns "" in any case. Raises KodoctlError.
         """
         self._take_back(self._is_of_run)
         return ""
 
     def give_up(self) -> str:
-        """Ends the order if this attempt gave it first, because nothing was sent. Keeps it if an earlier attempt at the
-        plan had given it, or another one has given it again. Never raises KodoctlError.
+        """Ends the order if this attempt gave it first, because nothing was sent. Keeps the order of an earlier attempt
+        at the plan, and one that another attempt has given again. Returns "" if the order is ended and no other one
+        pauses the lane, and if `begin` found the pause of a person or of another run; else a text. Never raises
+        KodoctlError.
         """
         if not self._is_own:
             return ""
@@ -186,8 +195,9 @@ class LanePause:
         return self._text(left) if left else ""
 
     def end_left(self) -> str:
-        """Ends the order that a killed attempt at the plan left, if there is one; for an attempt that had changed
-        nothing. Returns "" if there is none or it is ended, else a text about it. Never raises KodoctlError.
+        """Ends the order that a killed attempt at the plan left, if there is one; for an attempt that has changed
+        nothing and has not called `begin`. Returns a text if the order cannot be ended, else "", also if the orders
+        cannot be read. Never raises KodoctlError.
         """
         try:
             found = self._standing(self._store.read(self._clock.now()))
@@ -201,13 +211,16 @@ class LanePause:
             return self.keep()
 
     def keep(self) -> str:
-        """Leaves the order as it is, and returns a text about it in any case. Never raises KodoctlError, which could
-        hide an earlier failure.
+        """Leaves the order as it is, and returns a text about the present pause of the lane in any case; if that cannot
+        be read, the text says that the lane stays paused. Never raises KodoctlError, which could hide an earlier
+        failure.
         """
         try:
-            return self._text(self._standing(self._store.read(self._clock.now())))
+            found = self._standing(self._store.read(self._clock.now()))
         except KodoctlError:
             return f"{self._plan.lane} stays paused: {_AGAIN} {self._resumed}"
+        self.stays = found is not None and self._is_of_run(found)
+        return self._text(found)
 
     def _text(self, found: Override | None) -> str:
         lane = self._plan.lane
@@ -257,6 +270,7 @@ class LanePause:
             return with_override(orders, replace(latest, until=max(standing.until, order.until), first=first))
 
         add_order(self._store.read(now))
+        self.stays = self._is_own
         if self._is_own:
             self._store.change(add_order, now)
 
@@ -289,7 +303,9 @@ class LanePause:
             lambda orders: tuple(one for one in orders if not (self._is_pause(one) and is_over(one))),
             self._clock.now(),
         )
-        return self._standing(found)
+        left = self._standing(found)
+        self.stays = left is not None and self._is_of_run(left)
+        return left
 
     def _standing(self, orders: tuple[Override, ...]) -> Override | None:
         return next(filter(self._is_pause, orders), None)

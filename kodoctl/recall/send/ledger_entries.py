@@ -27,9 +27,9 @@ def ledger_entries(
     options: SendOptions,
     begins: Mapping[int, str],
 ) -> list[RecallEntry]:
-    """Ledger entries of messages that are recorded together, with one time. `begins`: by a lane's index, the
-    end of that lane when the attempt began; an intent stores this end, because a recovery reads the lane from
-    there.
+    """Ledger entries of messages that are recorded together, in the order of `messages`, each with its event and all
+    with one time. `begins`: by a lane's index, the end of that lane before the messages are sent (`ledger:entry`); an
+    intent stores this end, because a recovery reads the lane from there.
     """
     run, key, who, at = plan.run, plan.ledger_key, options.who, options.clock()
     lanes = [lane.part for lane in plan.lanes] if plan.action.sends else None
@@ -57,8 +57,9 @@ def ledger_entries(
 
 
 def copy_entry(plan: RecallPlan, further: UnsentCopy, sent: LetterStatus, options: SendOptions) -> RecallEntry:
-    """Entry of a dead letter that is acknowledged and not sent, at its own position. `further`: the letter; `sent`:
-    status of the message that was sent instead.
+    """Entry of a letter that is acknowledged and not sent, at its own position. `further`: the letter; `sent`: status
+    of the message that was sent instead: its run (which may be another one than the plan's), event, lane, number and
+    receipt are in the entry.
     """
     position, published = further.letter
     copy = further.first
@@ -72,14 +73,14 @@ def copy_entry(plan: RecallPlan, further: UnsentCopy, sent: LetterStatus, option
 def recovery_entry(
     plan: RecallPlan, letter: str, doubt: LetterStatus, verdict: Recovery, now: int, place: str
 ) -> RecallEntry:
-    """Makes the ledger entry that settles a doubt about a letter.
+    """Makes the ledger entry that says how a doubt about a letter was decided. Its run is that of `doubt`.
 
     Args:
         letter: recall id of the letter.
         doubt: its status so far.
-        verdict: decision about the doubt. Raises KeyError for Recovery.SEND, which settles nothing.
+        verdict: decision about the doubt; KeyError is raised for Recovery.SEND, after which the doubt stays.
         now: time of the entry, ms since the epoch.
-        place: place of the stored message, "" if none is known.
+        place: place of the stored message (`ledger:entry`), "" if none is known.
     """
     event, note = _DECIDED[verdict]
     status = doubt._replace(event=event, at=now, receipt=place, note=note)

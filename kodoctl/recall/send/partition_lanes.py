@@ -14,7 +14,6 @@ from kodoctl.pulsar.binary.message_reader import place_of
 from kodoctl.recall.ledger.recall_ledger import LetterStatus, RecallEntry, RecallEvent
 from kodoctl.recall.ledger.recovery import LaneScan, Recovery, recover
 from kodoctl.recall.send.ledger_entries import recovery_entry
-from kodoctl.text.formatting import partitions_text
 from kodoctl.topology.names import whole_topic
 
 if TYPE_CHECKING:
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
 def open_lanes(
     plan: RecallPlan, cluster: RecallCluster, needed: Collection[int], open_ends: ExitStack
 ) -> tuple[dict[int, DedupProducer], dict[int, PartitionFacts]]:
-    """Checks the needed lanes (indices into the plan's lanes) and opens them; `open_ends` closes them. Returns their
-    producers and their facts, both by the lane's index. Raises the errors of `check_lanes`, and LockedError while
-    another process sends by this plan.
+    """Checks the needed lanes (indices into the plan's lanes) and opens them; `open_ends` closes them, also after an
+    error. Returns their producers and their facts, which were read before, both by the lane's index. Raises the errors
+    of `check_lanes`, LockedError if another process keeps the plan's producer on a lane for 15 s, and ClusterError.
     """
     facts = check_lanes(plan, cluster, needed)
     lanes = {}
@@ -41,29 +40,26 @@ def open_lanes(
 
 
 def check_lanes(plan: RecallPlan, cluster: RecallCluster, needed: Collection[int]) -> dict[int, PartitionFacts]:
-    """Reads the facts of the needed lanes, by the lane's index. Raises RefusedError, naming every lane that has other
-    partitions than planned (a planned partition would no longer be the partition of its key), or else every one that
-    cannot take messages (`check_targets`); UsageError if there is no such topic; ClusterError.
+    """Reads the facts of the needed lanes (indices into the plan's lanes), by the lane's index. Raises RefusedError,
+    naming every topic that has other partitions than planned, or else every one that cannot take messages
+    (`check_targets`); UsageError if there is no such topic; ClusterError.
     """
+    from kodoctl.recall.cluster import check_partitions
+
     topics = {plan.lanes[index].topic: plan.lanes[index].partitions for index in sorted(needed)}
-    grown = {topic: now for topic, planned in topics.items() if (now := cluster.partitions(topic)) != planned}
-    if grown:
-        differences = [
-            f"{topic} has {partitions_text(now)}, {topics[topic]:,} when planned" for topic, now in grown.items()
-        ]
-        detail = "\n".join([*differences, "plan again; nothing more was sent"])
-        raise RefusedError(error("K822", "a lane has other partitions than planned", detail))
+    check_partitions(cluster, topics, planned=True)
     facts = {index: cluster.facts(plan.lanes[index].part) for index in sorted(needed)}
     check_targets(facts.values(), plan.reader_of)
     return facts
 
 
 def check_targets(lanes: Iterable[PartitionFacts], reader_of: Callable[[str], str]) -> None:
-    """Raises RefusedError if a target partition lacks deduplication or the subscription that `reader_of` names for its
-    topic. The error says how to switch deduplication on.
+    """Raises RefusedError if a target partition lacks deduplication (K565) or the subscription that `reader_of` names
+    for its topic (K711). The error names all such topics, and says how to repair them. `reader_of`: returns the name
+    of a subscription, given the full name of a topic.
 
-    Without the subscription the broker would not retain a sent message: its original would be acknowledged, and the
-    message lost.
+    Without the subscription nothing would retain a sent message: its original would be acknowledged, and the message
+    lost.
     """
     found = list(lanes)
     findings = []
@@ -89,13 +85,17 @@ def settle_doubts(
     lanes: Mapping[int, DedupProducer],
     now: int,
 ) -> list[RecallEntry]:
-    """Reads lanes back, and returns entries for letters that an earlier attempt may have sent: SENT if that is proved,
-    REFUSED if the broker passed their number without storing them, UNCLEAR if nobody can know. Letters without an entry
-    will be sent again.
+    """Reads back each lane of `lanes` that has letters in doubt, which an earlier attempt of the run may have sent.
+    Returns entries for letters that must not be sent again: SENT if the letter was found, REFUSED if the broker passed
+    its number without storing it, UNCLEAR if nobody can know. A letter in doubt without an entry has to be sent again
+    under its number. A lane that cannot be read counts as one in which nothing was found.
+
+    Raises UsageError if a lane's topic is gone, ClusterError if its facts cannot be read.
 
     Args:
-        known: statuses by recall id of the letters of a segment, whose numbers are above those of the segments before.
-        booked: by lane (full name of a partition), the highest number that is certainly stored.
+        known: statuses by recall id of the letters of a segment, whose numbers are above those of the segments before;
+            statuses of other runs are ignored.
+        booked: by lane (full name of a partition), the highest number of the run that is certainly stored.
         lanes: producers of the lanes, by index.
         now: ms since the epoch.
     """

@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 
 
 class PlanLedger:
-    """View of the recall ledger for one attempt at a plan. `statuses`: by recall id, from the last `read` and from the
-    entries that this object appended since; `begins`: by lane (full name of a partition), the ends of the lane
-    (`ledger:entry`) at which attempts began to send these letters. Only for one thread.
+    """View of the recall ledger for one attempt at a plan. Only for one thread.
+
+    `statuses`: by recall id, of any run, from the last `read` or `select`, and from the entries that this object
+    appended since, each of which replaces the status of its letter; `begins`: by lane (full name of a partition), the
+    ends of the lane (`ledger:entry`) at which attempts at this plan began to send letters of the segment.
     """
 
     def __init__(self, ledger: RecallLedger, plan: RecallPlan, booked: Mapping[str, int] | None = None) -> None:
-        """`booked`: by lane, the highest number that was certainly stored when the attempt began; None: the
-        ledger has these numbers.
+        """`booked`: by lane, the highest number that was certainly stored when the attempt began; None: these numbers
+        are read from the ledger.
         """
         self._ledger, self._plan, self._booked = ledger, plan, booked
         self._among: LedgerSlice | None = None
@@ -37,8 +39,9 @@ class PlanLedger:
         self.begins: dict[str, set[str]] = defaultdict(set)
 
     def select(self, segment: PlanSegment) -> None:
-        """Restricts the statuses to the letters of `segment` from now on, and reads these from the ledger; those of an
-        earlier segment are forgotten, so that memory holds one segment.
+        """Restricts the statuses to the letters of `segment` from now on, also `unsent` ones and the letters of which
+        they are copies, and reads these from the ledger. Forgets `statuses` and `begins` of an earlier segment, so that
+        memory holds one segment. Raises KodoctlError.
         """
         times = [one.published for one in segment.letters]
         ids = {one.recall_id for one in segment.letters}
@@ -53,16 +56,18 @@ class PlanLedger:
         self.read()
 
     def read(self) -> None:
-        """Reads all ledger entries of the selected letters again, and replaces `statuses` accordingly, because other
-        processes append entries too. Before the first `select`, reads the entries of every letter of the source.
+        """Reads all ledger entries of the selected letters again, because other processes append entries too: replaces
+        `statuses`, and adds to `begins`. Before the first `select`, reads the entries of every letter of the source.
+        Raises KodoctlError.
         """
         entries = self._ledger.entries(self._plan.ledger_key, self._among)
         self.statuses = latest_status(entries)
         self._note_begins(entries)
 
     def highest_booked(self) -> dict[str, int]:
-        """Highest sequence number of the whole plan, in any segment, that is certainly stored, by lane (full name of a
-        partition).
+        """Highest sequence number of the plan that is certainly stored, by lane (full name of a partition). Lanes
+        without one are absent. Of the present segment it counts `statuses`, of all others the state before the first
+        call of this method (or `booked` of the constructor). Raises KodoctlError, which only the first call can.
         """
         if self._booked is None:
             self._booked = self._ledger.highest_numbers(self._plan.ledger_key, self._plan.run)
@@ -70,14 +75,16 @@ class PlanLedger:
         return {lane: max(found.get(lane, 0), self._booked.get(lane, 0)) for lane in {**found, **self._booked}}
 
     def append(self, entries: Sequence[RecallEntry]) -> None:
-        """Stores all entries or none, and returns once they are stored. The statuses then include them."""
+        """Stores all entries or none, and returns once they are stored; `statuses` and `begins` then include them.
+        Raises KodoctlError: the entries may be stored then, and `statuses` does not include them.
+        """
         self._ledger.append(entries)
         self.statuses |= latest_status(entries)
         self._note_begins(entries)
 
     def settled(self, letter: PlannedLetter) -> bool:
-        """True if, by `statuses`, any run certainly sent or discarded the dead letter. Reads nothing: False also for a
-        letter that is not among the selected ones, and for every letter before the first `select` or `read`.
+        """True if, by `statuses`, any run certainly sent or discarded the letter; its acknowledgement may still be
+        missing. Reads nothing: False also for a letter whose entries were neither read nor appended.
         """
         status = self.statuses.get(letter.recall_id)
         return status is not None and status.settled

@@ -1,4 +1,4 @@
-"""A steady rate: never more starts in a second than the limit, also after a pause."""
+"""A steady rate, without a burst after a pause."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _TOO_SHORT: Final = 0.002  # seconds: a sleep below it costs more than it saves
 
 
 class RateLimit:
-    """Limiter of a sender to `per_second` starts of messages a second (above 0), without bursts after a pause. `clock`:
-    seconds; `a_second`: the limit rounded down, at least 1. Only for one thread.
+    """Limiter of a sender to `per_second` starts of messages a second (above 0), without bursts after a pause; a start
+    may be 2 ms early. `clock`: returns seconds; `a_second`: the limit rounded down, at least 1. Only for one thread.
     """
 
     def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -26,8 +26,8 @@ class RateLimit:
         return self._next - self._clock() <= _TOO_SHORT
 
     def wait(self, stop: threading.Event) -> bool:
-        """Waits until the next message may start, and counts it as started. Returns False if `stop` is set: the message
-        must not start then.
+        """Waits until the next message may start or `stop` is set. Returns True, and counts the message as started;
+        False if `stop` is set: the message must not start then.
         """
         now = self._clock()
         ahead = self._next - now

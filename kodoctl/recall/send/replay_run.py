@@ -39,8 +39,8 @@ _CONFIRM_S: Final = 30.0  # seconds until a broker has to show acknowledgements 
 
 @dataclass(frozen=True, slots=True)
 class ReplayLane:
-    """A lane whose ready messages a replay handles again, and which it pauses meanwhile (implements `LaneToPause`,
-    whose members its fields are).
+    """A ready lane of a replay plan, which is paused while its cursors move (implements `LaneToPause`, whose members
+    its fields are).
     """
 
     run: str
@@ -67,10 +67,10 @@ class ReplayWork:
 
     Args:
         admin: checks the lease before each write.
-        pauses: one for each lane.
+        pauses: one for each lane of the plan (`lanes_of`).
         record: writes an entry into the journal, and returns when it is stored.
         who: the user, as text.
-        wait: ms that workers may take to leave a lane.
+        wait: ms that workers may take to leave each lane.
         tell: takes lines for people.
     """
 
@@ -85,12 +85,13 @@ class ReplayWork:
 
 
 def apply_replay(work: ReplayWork, earlier: ReplayRecord | None) -> ReplayReport:
-    """Carries out a plan, and returns the report. `earlier`: an attempt at the plan that was not complete; None: there
-    was none.
+    """Carries out a plan, and returns the report. `earlier`: record of an earlier attempt at the plan, in the state
+    `incomplete`; None: none has begun.
 
-    Before anything is changed, raises RefusedError (K595) if the plan does not fit the cluster (`why_stale`; only
-    without `earlier`), and the errors of `LanePause.begin` and `begin_entry`. After that, raises ClusterError or
-    LockedError, or returns a report with `problems`: the lanes stay paused, and the same command, run again, continues.
+    Before this attempt changes the journal or a cursor, raises the errors of `LanePause.begin`, and without `earlier`
+    also RefusedError (K595) if the plan does not fit the cluster (`why_stale`), the errors of `begin_entry`,
+    ClusterError and LockedError; it ends its new pauses then. After that, raises ClusterError or LockedError, or
+    returns a report with `problems`: the lanes stay paused, and the same command, run again, continues.
     """
     plan, report = work.plan, ReplayReport(work.plan["run"], "replay")
     if earlier is None:
@@ -115,9 +116,12 @@ def apply_replay(work: ReplayWork, earlier: ReplayRecord | None) -> ReplayReport
 
 
 def undo_replay(work: ReplayWork, earlier: ReplayRecord) -> ReplayReport:
-    """Takes a replay back, and returns the report: entries that were acknowledged before the replay are acknowledged
-    again. The lanes are paused meanwhile, and stay paused if the report has `problems` or if the undo fails after it
-    began. Raises LockedError, RefusedError, ClusterError.
+    """Takes a replay back, and returns the report: entries that were acknowledged before the replay, and are still
+    stored, are acknowledged again. `earlier`: its record, in any state but `undone`. A partition whose topic or
+    subscription is gone is left out, and `tell` gets a line about it.
+
+    The lanes are paused meanwhile, and stay paused if the report has `problems` or if the undo fails after it began.
+    Raises LockedError, ClusterError, and the errors of `LanePause.begin`.
     """
     report = ReplayReport(work.plan["run"], "undo")
     with _Paused(work) as paused:
@@ -249,18 +253,20 @@ def _replay_partition(
     pause = next(pause for pause in work.pauses if pause.lane == one["lane"])
     has_moved = earlier is not None and earlier.is_possible(pause.stood)
     replay, again = replay_of(one, before, now, has_moved=has_moved), from_rows(one["again"])
-    if earlier is not None and has_moved and not earlier.is_sure and not without(again, now.acknowledged):
+    is_open = bool(without(common(again, now.stored), now.acknowledged))
+    if earlier is not None and has_moved and not earlier.is_sure and not is_open:
         report.unclear.append(f"{part}: {many(entry_count(again), 'entry', 'entries')}")
     if replay.to is not None:
         work.record(phase_entry(work.plan["run"], Phase.MOVING, _now(), partition=part, paused=pause.began))
         _move(work, one, replay.to, again)
         now = _state(work, one)
-        if gone := entry_count(without(again, now.stored if now else ())):
-            work.tell(f"{part}: {many(gone, 'entry was', 'entries were')} removed while the cursor moved: retention")
+    removed = 0 if has_moved else entry_count(without(again, now.stored if now else ()))
+    if removed:
+        work.tell(f"{part}: {many(removed, 'entry was', 'entries were')} removed before the cursor moved: retention")
     if earlier is None or not earlier.is_sure:
         work.record(phase_entry(work.plan["run"], Phase.MOVED, _now(), partition=part))
     _acknowledge(work, one, replay.acknowledge, report)
-    report.entries += entry_count(again)
+    report.entries += entry_count(again) - removed
     report.kept += entry_count(replay.acknowledge)
 
 

@@ -59,8 +59,8 @@ _MOST_BYTES: Final = 32 * 1024 * 1024  # of payloads in a batch; two are held at
 
 
 class RecallSender:
-    """One attempt at one plan. `options`: settings of the attempt; `helpers`: sends in other processes, None: this
-    process sends everything.
+    """One attempt at one plan: call `run` once. `options`: settings of the attempt; `helpers`: sends in other
+    processes, and this process sends what they left; None: this process sends everything. `report`: the result so far.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class RecallSender:
         helpers: ParallelSend | None = None,
         source: MessageSource | None = None,
     ) -> None:
-        """`source`: source of the messages; None: the dead-letter topic."""
+        """`source`: source of the messages; None: the source topic of the plan."""
         self._plan, self._cluster, self._options, self._helpers = plan, cluster, options, helpers
         self._segment = PlanSegment((), ())
         self._chosen: dict[Position, PlannedLetter] = {}
@@ -88,9 +88,10 @@ class RecallSender:
         self._delegated: set[Position] = set()  # of the segment: recorded by helpers, and counted in the report
 
     def run(self) -> SendReport:
-        """Sends or discards the messages, acknowledges them, and returns the result. Ends early, with `interrupted` in
-        the report, when the event `stop` of the options is set. Raises KodoctlError if it cannot begin or continue;
-        everything done until then is in the ledger.
+        """Sends or discards the messages, acknowledges them unless `holds` of the options is False, and returns the
+        result. Ends early, with `interrupted` in the report, when the event `stop` of the options is set; this object
+        sets it, too, if it is unknown whether a message was stored. Raises KodoctlError if it cannot begin or continue:
+        the ledger has all that the next attempt at the plan must know.
         """
         with ExitStack() as stack:
             for segment in segments(self._plan):
@@ -323,11 +324,11 @@ class RecallSender:
 
 
 class CollectorRest:
-    """Context that switches Python's garbage collector off while any sender of this process is in it. Several threads
-    may use it.
+    """Context that switches Python's garbage collector off while any thread is in it; later the collector is as it was
+    before. A process has one such object (COLLECTOR_REST), because it has one collector.
 
-    The collector scanned a segment's letters again and again, which took a third of the time of a letter, and reference
-    counts free all of them. Not for a plan with an edit: a validator leaves cycles.
+    The collector would scan a segment's letters again and again, which takes a third of the time of a letter, and
+    reference counts free all of them. Not for a plan with an edit: a validator leaves cycles.
     """
 
     def __init__(self) -> None:

@@ -26,15 +26,16 @@ class SendOptions:
         pace: limit of the rate.
         who: the user, as text, for the ledger.
         clock: returns ms since the epoch.
-        stop: event that ends the attempt in order.
-        tell: takes (number of letters done, number of letters in all).
+        stop: event that ends the attempt in order; the attempt sets it, too, if it is unknown whether a message was
+            stored.
+        tell: takes (number of letters done, number of letters in the plan); the first may never reach the second.
         signer: signs headers; None: headers are not signed.
-        at_once: number of letters recorded together; None: MOST_AT_ONCE.
+        at_once: number of letters that are recorded together at most; None: MOST_AT_ONCE.
         holds: False: another process holds the subscription and acknowledges.
-        horizon: ms that a message may wait at most.
+        horizon: ms after its sending at which a message is due at the latest.
         ordered: the lane of the letters keeps the order of keys.
         booked: by lane (full name of a partition), the highest number that was certainly stored when the attempt began;
-            None: the ledger has these numbers.
+            None: these numbers are read from the ledger.
     """
 
     pace: RateLimit
@@ -52,16 +53,16 @@ class SendOptions:
 
 @dataclass(slots=True)
 class InFlightMessage:
-    """A dead letter that is being sent or discarded.
+    """A letter (a dead, waiting or lost message) that is being sent or discarded.
 
     Args:
         chosen: the letter in the plan.
         token: acknowledges the letter.
         letter: the letter as it is stored.
-        payload: the payload to send, edited if the plan has an edit.
+        payload: the payload to send, edited before it is sent if the plan has an edit; None: a tombstone.
         outcome: None: not known yet.
-        receipt: position where it was stored, if the broker reported it.
-        note: reason if it was not sent, or was discarded.
+        receipt: position where it was stored (`ledger:entry`), "" if the broker did not report it.
+        note: reason for any outcome but SENT; else "".
     """
 
     chosen: PlannedLetter
@@ -73,8 +74,8 @@ class InFlightMessage:
     note: str = ""
 
     def finish(self, outcome: RecallEvent, *, receipt: str = "", note: str = "") -> None:
-        """Sets the outcome of the message. `receipt`: position where it was stored, if the broker reported it; `note`:
-        the reason if the message was not sent, or was discarded.
+        """Sets the outcome of the message. `receipt`: position where it was stored (`ledger:entry`), "" if the broker
+        did not report it; `note`: reason for any outcome but SENT.
         """
         self.receipt, self.note = receipt, note
         self.outcome = outcome  # last: who sees it reads the others without a lock
@@ -82,8 +83,8 @@ class InFlightMessage:
 
 @dataclass(slots=True)
 class SendBatch:
-    """Messages that are recorded together. `size`: bytes of their original payloads; `on_their_way`: number of messages
-    that were sent and have no receipt yet; `left`: nobody waits for these receipts any more.
+    """Messages that are recorded together. `size`: bytes of their payloads before any edit; `on_their_way`: number of
+    messages that were sent and have no receipt yet; `left`: nobody waits for these receipts any more.
     """
 
     messages: list[InFlightMessage] = field(default_factory=list)
@@ -92,7 +93,7 @@ class SendBatch:
     left: bool = False
 
     def add(self, message: InFlightMessage) -> None:
-        """Appends a message, which has not been sent yet."""
+        """Appends a message, which has not been sent yet, and adds its payload to `size`."""
         self.messages.append(message)
         self.size += message.letter.size
 

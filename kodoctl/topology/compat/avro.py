@@ -93,10 +93,14 @@ class _Match:
                 yield f"{_at(path)}{_show(writer)} cannot be read as {_show(reader)}"
 
     def _fits(self, reader: Definition, writer: Definition) -> bool:
-        """True if one branch of a reader's union can read the writer's type. It checks on a copy of `seen`, which a
-        failed check would change.
+        """True if one branch of a reader's union can read the writer's type. It checks with a copy of `seen`, which
+        only a check without a reason replaces: otherwise records in unions would be judged again at each of their uses.
         """
-        return not any(_Match(self.reader, self.writer, set(self.seen)).check(reader, writer, ""))
+        attempt = _Match(self.reader, self.writer, set(self.seen))
+        if any(attempt.check(reader, writer, "")):
+            return False
+        self.seen |= attempt.seen
+        return True
 
     def _records(self, reader: Definition, writer: Definition, path: str) -> Iterator[str]:
         pair = (reader["name"], writer["name"])
@@ -118,17 +122,19 @@ def _decimals(reader: Definition, writer: Definition, path: str) -> Iterator[str
     """Yields an error if both types are decimals of different scale or precision. Other logical types are compared as
     the types that they annotate.
     """
-    kinds = {_logical(reader), _logical(writer)}
-    if kinds == {"decimal"} and _digits(reader) != _digits(writer):
-        yield f"{_at(path)}decimal{_digits(writer)} cannot be read as decimal{_digits(reader)}"
+    read, written = _digits(reader), _digits(writer)
+    if read and written and read != written:
+        yield f"{_at(path)}decimal{written} cannot be read as decimal{read}"
 
 
-def _logical(definition: Definition) -> str | None:
-    return definition.get("logicalType") if isinstance(definition, dict) else None
-
-
-def _digits(definition: dict[str, Any]) -> tuple[int, int]:
-    return definition["precision"], definition.get("scale", 0)
+def _digits(definition: Definition) -> tuple[int, int] | None:
+    """(precision, scale) of a decimal; None for any other type. By the specification a type is no decimal if it lacks a
+    precision, or is neither bytes nor fixed.
+    """
+    if _kind(definition) not in ("bytes", "fixed") or not isinstance(definition, dict):
+        return None
+    is_decimal = definition.get("logicalType") == "decimal" and definition.get("precision")
+    return (definition["precision"], definition.get("scale") or 0) if is_decimal else None
 
 
 def _kind(definition: Definition) -> str:

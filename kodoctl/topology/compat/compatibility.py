@@ -21,7 +21,8 @@ _Judge = Callable[[Any, Any], Iterator[str]]
 def what_breaks(kind: str, old: Any, new: Any, mode: str = DEFAULT) -> list[str]:
     """Returns the reasons why the change of a schema from `old` to `new` breaks the compatibility `mode`; [] if it does
     not. `kind`: `json` or `avro`; `old`, `new`: parsed JSON of valid schemas; `mode`: a value of the policy
-    `schema_compatibility`. JSON Schema of draft 1 to 4 cannot be compared, which is a reason.
+    `schema_compatibility`. A reason is also that schemas cannot be compared: JSON Schema of draft 1 to 4, and schemas
+    that are nested too deeply.
     """
     base = mode.removesuffix("_TRANSITIVE")
     if old == new or base == "ALWAYS_COMPATIBLE":
@@ -32,8 +33,11 @@ def what_breaks(kind: str, old: Any, new: Any, mode: str = DEFAULT) -> list[str]
         return ["only JSON Schema from draft 6 on can be compared"]
     refuses: _Judge = avro.cannot_read if kind == "avro" else json_compat.refuses
     found: list[str] = []
-    if base in ("BACKWARD", "FULL"):
-        found += [f"{_READER.format(reader='new', writer='old')}: {reason}" for reason in refuses(new, old)]
-    if base in ("FORWARD", "FULL"):
-        found += [f"{_READER.format(reader='old', writer='new')}: {reason}" for reason in refuses(old, new)]
+    try:
+        if base in ("BACKWARD", "FULL"):
+            found += [f"{_READER.format(reader='new', writer='old')}: {reason}" for reason in refuses(new, old)]
+        if base in ("FORWARD", "FULL"):
+            found += [f"{_READER.format(reader='old', writer='new')}: {reason}" for reason in refuses(old, new)]
+    except RecursionError:
+        return ["the schemas are nested too deeply to be compared"]
     return found

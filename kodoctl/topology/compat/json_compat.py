@@ -8,13 +8,14 @@ other schema did not mention and left open, because payloads grow by optional pr
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any, Final
+from urllib.parse import unquote
 
 Schema = Any
+_REFERS: Final = re.compile(r'"\$(ref|dynamicRef|recursiveRef)"')
 _ALL_TYPES: Final = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
 _LOWER: Final = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties", "minContains")
 _FROM_ZERO: Final = frozenset({"minLength", "minItems", "minProperties"})
@@ -34,9 +35,9 @@ def can_judge(schema: Schema) -> bool:
 def refuses(new: Schema, old: Schema) -> Iterator[str]:
     """Yields every reason why `new` may refuse a payload that `old` accepts: "at amount: …". Both must be valid. The
     type that `new` gives to a property that `old` leaves open and does not name is no reason; that it requires or
-    forbids one is.
+    forbids one is. A reason below a reference that stands in a shared definition is given at its first place only.
     """
-    yield from _Judge(new, old).check(new, old, "", frozenset())
+    yield from _Judge(new, old).check(new, old, "")
 
 
 class _Judge:
@@ -44,18 +45,19 @@ class _Judge:
 
     def __init__(self, new: Schema, old: Schema) -> None:
         self.new, self.old = new, old
+        self.seen: set[tuple[int, int]] = set()  # ids of schemas in the documents, of which one or both refer
 
-    def check(self, new: Schema, old: Schema, path: str, seen: frozenset[tuple[str, str]]) -> Iterator[str]:
-        pair = (_reference(new), _reference(old))
-        if pair in seen:  # a schema that contains itself is being judged already
-            return
+    def check(self, new: Schema, old: Schema, path: str) -> Iterator[str]:
+        if _reference(new) or _reference(old):
+            pair = (id(new), id(old))
+            if pair in self.seen:  # a schema that contains itself, or is used in several places
+                return
+            self.seen.add(pair)
         try:
             new, old = _resolve(new, self.new), _resolve(old, self.old)
         except LookupError as problem:
             yield f"{_at(path)}{problem.args[0]}"
             return
-        if any(pair):
-            seen |= {pair}
         if new is True or old is False:
             return
         if new is False:
@@ -64,29 +66,38 @@ class _Judge:
         old = {} if old is True else old
         for reason in (*_own(new, old), *self._not_judged(new, old)):
             yield f"{_at(path)}{reason}"
-        yield from self._properties(new, old, path, seen)
+        yield from self._properties(new, old, path)
         items, before = new.get("items", True), old.get("items", True)
+        if isinstance(before, list) or _only_in_old("prefixItems", new, old):
+            before = True
         if not isinstance(items, list):  # a list of schemas (before draft 2020-12) is only compared
-            yield from self.check(items, True if isinstance(before, list) else before, f"{path}[]", seen)
+            yield from self.check(items, before, f"{path}[]")
 
     def _not_judged(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[str]:
         """Yields keywords that are only compared as a whole, and differ or refer to definitions that may differ."""
         for key in sorted({*new} - _SILENT | ({"items"} if isinstance(new.get("items"), list) else set())):
-            if new[key] != old.get(key) or (self.new != self.old and '"$ref"' in json.dumps(new[key])):
+            if new[key] != old.get(key) or (self.new != self.old and _REFERS.search(json.dumps({key: new[key]}))):
                 yield f"`{key}` may have changed in a way that cannot be judged"
 
-    def _properties(self, new: Schema, old: Schema, path: str, seen: frozenset[tuple[str, str]]) -> Iterator[str]:
+    def _properties(self, new: Schema, old: Schema, path: str) -> Iterator[str]:
         before, now = old.get("properties", {}), new.get("properties", {})
         rest_before, rest_now = old.get("additionalProperties", True), new.get("additionalProperties", True)
+        if _only_in_old("patternProperties", new, old):
+            rest_before = True
         for name in sorted({*before, *now}):
             place = f"{path}.{name}" if path else name
             if name in now and name not in before and rest_before is True:
                 continue
-            yield from self.check(now.get(name, rest_now), before.get(name, rest_before), place, seen)
+            yield from self.check(now.get(name, rest_now), before.get(name, rest_before), place)
         if rest_now is False and rest_before is not False:
             yield f"{_at(path)}additionalProperties is false: properties left open are refused"
         elif rest_now is not False:
-            yield from self.check(rest_now, rest_before, f"{path}.*" if path else "*", seen)
+            yield from self.check(rest_now, rest_before, f"{path}.*" if path else "*")
+
+
+def _only_in_old(key: str, new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+    """True if `old` alone has `key`: values that it judges there meet the schema of the rest in `new`."""
+    return key in old and key not in new
 
 
 def _own(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[str]:
@@ -127,9 +138,10 @@ def _bounds(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[str]:
 
 def _is_multiple(number: float, step: float) -> bool:
     """True if `number` is a multiple of `step`, as written in decimal digits."""
-    if not (math.isfinite(number) and math.isfinite(step) and step):
+    try:
+        return Fraction(str(number)) % Fraction(str(step)) == 0
+    except (ValueError, ZeroDivisionError):  # infinite, or 0
         return number == step
-    return Fraction(str(number)) % Fraction(str(step)) == 0
 
 
 def _declared_types(schema: Mapping[str, Any]) -> frozenset[str]:
@@ -164,10 +176,10 @@ def _resolve(schema: Schema, root: Schema) -> Schema:
                 f"`$ref: {reference}` cannot be followed: only references inside the file can be compared"
             )
         target = root
-        for step in filter(None, reference[1:].split("/")):
+        for step in filter(None, unquote(reference[1:]).split("/")):
             try:
-                target = target[step.replace("~1", "/").replace("~0", "~")]
-            except (LookupError, TypeError):
+                target = target[int(step) if isinstance(target, list) else step.replace("~1", "/").replace("~0", "~")]
+            except (LookupError, TypeError, ValueError):
                 raise LookupError(f"`$ref: {reference}` points at nothing") from None
         beside = {key: value for key, value in schema.items() if key != "$ref"}
         schema = {**target, **beside} if isinstance(target, dict) else target

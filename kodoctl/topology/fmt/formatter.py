@@ -20,8 +20,8 @@ from kodoctl.topology.yaml.schema_hints import SchemaHints
 
 
 def format_text(text: str) -> str:
-    """Returns the text in canonical layout, with its kind of line ends; the same text if it has that layout already.
-    Raises CannotFormatError if it cannot be changed safely.
+    """Returns the text in canonical layout; the same text if it has that layout already. All line ends become CRLF if
+    one of them is. Raises CannotFormatError if the text cannot be changed safely.
 
     The text must be a topology file without findings.
     """

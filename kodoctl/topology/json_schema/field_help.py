@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.topology.json_schema.file_schema import topology_schema
+from kodoctl.topology.json_schema.overlays import overlay_root
 from kodoctl.topology.policy_layers import inherited_from
 
 if TYPE_CHECKING:
@@ -40,20 +41,22 @@ class UnknownKeyError(ValueError):
 
 
 def key_help(path: str) -> KeyHelp:
-    """Help about the key of a path such as `topics.orders.policies.retention`. Names of topics and subscriptions may be
-    any; numbers of items of lists may be left out. Raises UnknownKeyError.
+    """Help about the key of a path such as `topics.orders.policies.retention`. Names of topics, subscriptions and other
+    objects may be any word without a dot: for a name with a dot, write NAME. Numbers of items of lists may be left out.
+    In an overlay (`environments.prod.…`) no key is needed. Raises UnknownKeyError.
     """
     schema = topology_schema()
     words = path.split(".")
-    if words[0] == "environments" and len(words) > 2:  # an overlay has the keys of the file
-        words = words[2:]
-    needed, meaning, below, here, parents = False, "", [schema], [schema], [schema]
+    overlay = words[:2] if words[0] == "environments" and len(words) > 2 else []
+    words = words[len(overlay) :]
+    root = overlay_root(schema) if overlay else schema
+    needed, meaning, below, here, parents = False, "", [root], [root], [root]
     for index, word in enumerate(words):
         here = here if word.isdecimal() else list(_items(here, schema))
         parents = [one for one in here if _child(one, word)]
         if not parents:
-            raise UnknownKeyError(_unknown(words[:index], word, here, schema))
-        needed = any(word in one.get("required", ()) for one in parents)
+            raise UnknownKeyError(_unknown([*overlay, *words[:index]], word, here, schema))
+        needed = not overlay and any(word in one.get("required", ()) for one in parents)
         below = [child for one in parents for child in _child(one, word)]
         meaning = str(below[0].get("description", "")).strip() or meaning  # a name in a map has the map's
         here = [option for child in below for option in _options(child, schema)]
@@ -74,13 +77,17 @@ def key_help(path: str) -> KeyHelp:
 
 
 def _meanings_of_forms(key: str, forms: Sequence[JsonObject]) -> str:
-    """The meaning of each value of a key that chooses between forms of a map, such as `kind` of a limit; "" for any
-    other key.
+    """The meaning of each value of a key that chooses between forms of a map, such as `kind` of a limit, or of a key
+    that each form explains in other words, such as `limit`; "" for any other key.
     """
-    values = [one.get("properties", {}).get(key, {}).get("const") for one in forms]
-    if len(forms) < 2 or None in values:
+    kinds = [one.get("properties", {}).get("kind", {}).get("const") for one in forms]
+    if len(forms) < 2 or None in kinds:
         return ""
-    return " ".join(f"{value}: {one.get('description', '').strip()}" for value, one in zip(values, forms, strict=True))
+    described = [one if key == "kind" else one["properties"][key] for one in forms]
+    texts = [" ".join(one["description"].split()) for one in described]  # docstrings have lines
+    if len({*texts}) < len(texts):  # "As for a rate."
+        return ""
+    return " ".join(f"{kind}: {text}" for kind, text in zip(kinds, texts, strict=True))
 
 
 def _unknown(before: Sequence[str], word: str, here: Sequence[JsonObject], schema: JsonObject) -> str:
@@ -128,7 +135,7 @@ def _options(prop: JsonObject, schema: JsonObject) -> list[JsonObject]:
     """Schemas of the forms that a value may have, references resolved."""
     if "$ref" in prop:
         return _options(schema["$defs"][prop["$ref"].rsplit("/", 1)[1]], schema)
-    forms = [*prop.get("anyOf", ()), *prop.get("oneOf", ())]
+    forms = [*prop.get("anyOf", ()), *prop.get("oneOf", ()), *prop.get("allOf", ())]  # allOf: of one, an overlay's
     return [option for form in forms for option in _options(form, schema)] if forms else [prop]
 
 

@@ -31,6 +31,14 @@ def add_overlays(schema: JsonObject) -> None:
     schema["properties"]["environments"]["additionalProperties"] = overlay
 
 
+def overlay_root(schema: JsonObject) -> JsonObject:
+    """A map with the keys that an overlay may have: those of the file, with their schemas there, and `production`. None
+    of them is required. `schema`: a topology schema with overlay forms.
+    """
+    patch = schema["$defs"][f"{PREFIX}Topology"]["properties"]
+    return {"properties": {name: schema["properties"].get(name, prop) for name, prop in patch.items()}}
+
+
 class _Patches:
     """Overlay forms of the maps that were met so far, by name of their definition."""
 

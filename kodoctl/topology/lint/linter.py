@@ -147,19 +147,23 @@ def _apply_allow_comments(
 
 def lint(files: Sequence[SourceFile], earlier: Earlier | None = None, rules: TeamRules | None = None) -> LintReport:
     """Lints the files in the base and in every environment. A finding that only an environment has, or has as a firm
-    error (a team rule makes it an error that no comment allows), ends its first line in "(environment NAME)".
+    error (a team rule makes it an error that no comment allows), ends its first line in "(environment NAME)". Comments
+    and exemptions without effect are not reported if a file has errors of loading, as long as no rule can judge it.
 
     `earlier`: (file, ground topic) -> the payload schema before the change under review; `rules`: team rules that judge
     as well.
     """
     base = load_set(files, None)
+    all_loaded = not base.findings
     found: dict[_Key, LintFinding] = {}
     for judged in judge(base, earlier, rules)[1]:
         found.setdefault(_key(judged), judged)
     for environment in environments_of(files):
         if rules is None and all(changes_nothing(file.root, environment) for file in files):
             continue
-        for judged in judge(load_set(files, environment, base), earlier, rules)[1]:
+        topologies = load_set(files, environment, base)
+        all_loaded &= not topologies.findings
+        for judged in judge(topologies, earlier, rules)[1]:
             head, *rest = judged.finding.detail.split("\n")
             detail = "\n".join([f"{head} (environment {environment})", *rest])
             there = replace(judged, finding=replace(judged.finding, detail=detail))
@@ -167,8 +171,10 @@ def lint(files: Sequence[SourceFile], earlier: Earlier | None = None, rules: Tea
                 found[key] = there  # a warning in the base, and an error in an environment
     allowed, stale = _apply_allow_comments(found.values(), files)
     grounds = sum(len(topology.spec.topics) for topology in base.topologies)
+    if not all_loaded:
+        stale = []  # what a comment allows may be found once every file can be judged
     if rules is not None:
-        stale += [*rules.findings, *(() if base.findings else rules.leftovers(environments_of(files)))]
+        stale += [*rules.findings, *(rules.leftovers(environments_of(files)) if all_loaded else ())]
     return LintReport(tuple(in_order([*allowed, *stale])), len(files), grounds, rules.counts if rules else ())
 
 

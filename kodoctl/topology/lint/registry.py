@@ -90,7 +90,7 @@ class LintScope:
             return expansion.topology.where_key(*path[:-1])  # another member's: the policy as a whole
         owner = self.namespaces.get(topic.name.namespace)
         if owner and policy in owner[1].policies and policy not in topic.resource.policies:
-            return owner[0].topology.where("namespace_policies", policy)
+            return owner[0].topology.where("namespace_policies", policy, *filter(None, (member,)))
         return expansion.places[topic.resource.address]
 
 

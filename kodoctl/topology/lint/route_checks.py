@@ -50,7 +50,7 @@ def dead_routes(subscriptions: Iterable[DeclaredSubscription]) -> Iterator[RuleM
                 detail = f"it can never match: not at {', '.join(route.at)}"
                 yield RuleMatch(where(*path, "routes", index, "when"), detail)
                 continue
-            for earlier in (one for one in readable if one < index):
+            for earlier in _before(index, readable, ground):
                 if takes_all(readable[earlier], route):
                     detail = f"it can never match: route {earlier + 1} matches all of it first"
                     yield RuleMatch(where(*path, "routes", index, "when"), detail)
@@ -59,19 +59,27 @@ def dead_routes(subscriptions: Iterable[DeclaredSubscription]) -> Iterator[RuleM
 
 def overlapping(subscriptions: Iterable[DeclaredSubscription]) -> Iterator[RuleMatch]:
     """Finds values in the list of a route that never matter, because an earlier route takes all messages with them."""
-    for expansion, path, _, subscription in subscriptions:
+    for expansion, path, ground, subscription in subscriptions:
         readable = _readable(subscription.routes)
         for index, route in readable.items():
-            for earlier in (one for one in readable if one < index):
+            for earlier in _before(index, readable, ground):
                 values = taken_values(readable[earlier], route)
                 if values and not takes_all(readable[earlier], route):
                     detail = f"route {earlier + 1} takes {', '.join(values)} first"
                     yield RuleMatch(expansion.topology.where(*path, "routes", index, "when"), detail)
 
 
+def _before(index: int, readable: dict[int, Route], ground: GroundTopic) -> list[int]:
+    """Indices of the routes before one that count for every tenant for which that one counts. For tenants with an
+    exclusive level only routes to backup levels count.
+    """
+    late = bool(ground.exclusive_levels) and readable[index].to.is_backup
+    return [one for one in readable if one < index and (readable[one].to.is_backup or not late)]
+
+
 def circles(subscriptions: Iterable[DeclaredSubscription]) -> Iterator[RuleMatch]:
-    """Finds routes that send a message from level to level back to one where it was: one such circle at most for a
-    subscription, and none if one of its conditions cannot be parsed.
+    """Finds routes that send a message from level to level back to a level where it was, as `circle` does: one such
+    circle at most for a subscription, and none if one of its conditions cannot be parsed.
     """
     for expansion, path, ground, subscription in subscriptions:
         readable = _readable(subscription.routes)

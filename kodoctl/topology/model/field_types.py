@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -32,10 +32,12 @@ from pydantic_core import PydanticCustomError, core_schema
 from kodoctl.topology.units import UNLIMITED, Duration, Rate, Size, SizeRate, UnitError, Unlimited
 
 INT32: Final = 2**31 - 1
+INT64: Final = 2**63 - 1
 DURATION_PATTERN: Final = r"^[0-9]+(\.[0-9]+)? ?(ms|s|m|h|d)$"
 SIZE_PATTERN: Final = r"^[0-9]+(\.[0-9]+)? ?(B|KiB|MiB|GiB|TiB|kB|MB|GB|TB)$"
 RATE_PATTERN: Final = r"^[0-9]+ ?/ ?[smhd]$"
 SHARE_PATTERN: Final = r"^[0-9]{1,3}(\.[0-9]{1,6})?%$"
+_LONGEST: Final = 100  # characters of a text that is read
 _SHARE: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?)%", re.ASCII)
 
 M = TypeVar("M", bound=BaseModel)
@@ -43,16 +45,29 @@ T = TypeVar("T")
 
 
 _within_model: Final = ContextVar("_within_model", default=False)  # True while a model's validator is built
+_of_file: Final = ContextVar("_of_file", default=False)  # True while a document of a file is validated
 
 
 class FileModel(BaseModel):
-    """Base of everything that stands in the file: unknown keys are refused, values never change.
+    """Base of everything that stands in the file: unknown keys are refused, values never change. `of_file` also refuses
+    null, which elsewhere stands for a field that is left out.
 
     The validator of a model that is part of another model is built when a file first has that part. Most files have few
     of the parts, and building all of them takes longer than the rest of a small file's lint.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    @classmethod
+    def of_file(cls, document: object) -> Self:
+        """Validates a document as a file has it, in which no key is null: overlays are merged. Raises
+        pydantic.ValidationError.
+        """
+        token = _of_file.set(True)
+        try:
+            return cls.model_validate(document)
+        finally:
+            _of_file.reset(token)
 
     @classmethod
     def __get_pydantic_core_schema__(
@@ -63,9 +78,11 @@ class FileModel(BaseModel):
             return core_schema.no_info_plain_validator_function(cls.model_validate, ref=ref)
         token = _within_model.set(True)
         try:
-            return handler(source)
+            schema = handler(source)
         finally:
             _within_model.reset(token)
+        _refuse_null(schema)
+        return schema
 
     @classmethod
     def __get_pydantic_json_schema__(
@@ -75,6 +92,23 @@ class FileModel(BaseModel):
             return handler(schema)
         cls.model_rebuild()
         return handler(cls.__pydantic_core_schema__)
+
+
+def _refuse_null(schema: Any) -> None:
+    """Changes a model's core schema so that its fields refuse null in a document of a file. A default of None is not
+    validated.
+    """
+    while schema["type"] != "model-fields":  # of validators around it, and of the model
+        schema = schema["schema"]
+    for field in schema["fields"].values():
+        if field["schema"]["type"] == "default" and (inner := field["schema"]["schema"])["type"] == "nullable":
+            field["schema"]["schema"] = core_schema.no_info_before_validator_function(_not_null, inner)
+
+
+def _not_null(value: Any) -> Any:
+    if value is None and _of_file.get():
+        raise wrong_value("has no value")
+    return value
 
 
 def optional_like(*examples: Any) -> Any:
@@ -147,16 +181,16 @@ class _Quantity:
         if isinstance(raw, (int, float)) and not isinstance(raw, (Duration, Size)):
             raise wrong_unit(f"{raw} has no unit: write one of {self.units}, for example {self.example}{also}")
         try:
-            return self.parse(str(raw))
+            return self.parse(str(raw)[:_LONGEST])  # no quantity is longer, and the error repeats the text
         except UnitError as problem:
             raise wrong_unit(f"{problem}{also}") from None
 
 
-def _multiple_of(scale: int, unit: str, *, zero: str = "") -> Callable[[Any], Any]:
+def _multiple_of(scale: int, unit: str, *, zero: str = "", largest: int = INT32) -> Callable[[Any], Any]:
     """A check that a value is a whole number of Pulsar's `unit`, which is `scale` ms or bytes. Its error names the
     nearest valid values, never 0.
 
-    `zero`: the error for 0; "" if 0 is a value.
+    `zero`: the error for 0; "" if 0 is a value. `largest`: the most that Pulsar can store, in `unit`.
     """
 
     def validate(value: Any) -> Any:
@@ -172,8 +206,8 @@ def _multiple_of(scale: int, unit: str, *, zero: str = "") -> Callable[[Any], An
                 else f"{type(value)(scale)}"
             )
             raise wrong_unit(f"{value} cannot be stored: Pulsar counts in whole {unit} here; the nearest is {nearest}")
-        if below > INT32:
-            raise wrong_unit(f"{value} is more than Pulsar can store ({type(value)(INT32 * scale)})")
+        if below > largest:
+            raise wrong_unit(f"{value} is more than Pulsar can store ({type(value)(largest * scale)})")
         return value
 
     return validate
@@ -218,19 +252,23 @@ _DATA_RATE: Final = _Quantity(
 _WHOLE_SECONDS: Final = _multiple_of(1_000, "seconds", zero=ZERO_IS_UNLIMITED)
 _WHOLE_MINUTES: Final = _multiple_of(60_000, "minutes", zero=ZERO_IS_UNLIMITED)
 _NO_QUOTA: Final = "0 would stop every producer: write a size above 0, or `unlimited`"
+_NO_ROOM: Final = "0 leaves no room at all: write a size above 0"
 _NO_RATE: Final = "0 lets nothing through, ever: write a rate of at least 1"
 
 DurationField = Annotated[Duration, _DURATION]
 PositiveDuration = Annotated[
     Duration, replace(_DURATION, check=_above_zero("0 leaves no time at all: write a duration above 0"))
 ]
-SizeField = Annotated[Size, replace(_SIZE, check=_above_zero("0 leaves no room at all: write a size above 0"))]
+SizeField = Annotated[Size, replace(_SIZE, check=_above_zero(_NO_ROOM))]
 RateField = Annotated[Rate, replace(_RATE, check=_above_zero(_NO_RATE))]
-OffloadSize = Annotated[Size | Unlimited, _SIZE_OR_UNLIMITED]
+OffloadSize = Annotated[Size | Unlimited, replace(_SIZE_OR_UNLIMITED, check=_multiple_of(1, "bytes", largest=INT64))]
 OffloadSeconds = Annotated[Duration | Unlimited, replace(_DURATION_OR_UNLIMITED, check=_multiple_of(1_000, "seconds"))]
-OffloadDelay = Annotated[Duration | Unlimited, _DURATION_OR_UNLIMITED]
+OffloadDelay = Annotated[
+    Duration | Unlimited, replace(_DURATION_OR_UNLIMITED, check=_multiple_of(1, "milliseconds", largest=INT64))
+]
 Milliseconds = Annotated[
-    Duration | Unlimited, replace(_DURATION_OR_UNLIMITED, check=_multiple_of(1, "milliseconds", zero=ZERO_IS_UNLIMITED))
+    Duration | Unlimited,
+    replace(_DURATION_OR_UNLIMITED, check=_multiple_of(1, "milliseconds", zero=ZERO_IS_UNLIMITED, largest=INT64)),
 ]
 Seconds = Annotated[Duration | Unlimited, replace(_DURATION_OR_UNLIMITED, check=_WHOLE_SECONDS)]
 BoundedSeconds = Annotated[
@@ -244,8 +282,14 @@ RetentionMinutes = Annotated[
 RetentionSize = Annotated[
     Size | Unlimited, replace(_SIZE_OR_UNLIMITED, shown="20GiB", check=_multiple_of(1 << 20, "MiB"))
 ]
-Bytes = Annotated[Size | Unlimited, replace(_SIZE_OR_UNLIMITED, check=_above_zero(ZERO_IS_UNLIMITED))]
-QuotaBytes = Annotated[Size | Unlimited, replace(_SIZE_OR_UNLIMITED, check=_above_zero(_NO_QUOTA))]
+Bytes = Annotated[
+    Size | Unlimited,
+    replace(_SIZE_OR_UNLIMITED, check=_multiple_of(1, "bytes", zero=ZERO_IS_UNLIMITED, largest=INT64)),
+]
+QuotaBytes = Annotated[
+    Size | Unlimited, replace(_SIZE_OR_UNLIMITED, check=_multiple_of(1, "bytes", zero=_NO_QUOTA, largest=INT64))
+]
+MessageBytes = Annotated[Size, replace(_SIZE, check=_multiple_of(1, "bytes", zero=_NO_ROOM))]
 MessageRate = Annotated[Rate | Unlimited, replace(_RATE, shown="1000/s", check=_per_second, unlimited=True)]
 DataRate = Annotated[SizeRate | Unlimited, replace(_DATA_RATE, check=_above_zero(ZERO_IS_UNLIMITED))]
 

@@ -23,18 +23,26 @@ _PACKAGE_WORDS: Final = (
     "Should be builtin://NAME, a package of the cluster such as sink://TENANT/NAMESPACE/NAME@VERSION, or an http, https"
     " or file URL."
 )
-_CREDENTIALS: Final = re.compile(
-    "^https?://([^/]*@|[^#]*[?&]([^=&]*[_-])?(key|sig|signature|auth|[^=&]*(token|secret|passw|credential)[^=&]*)=)",
-    re.IGNORECASE,
-)
+_USER: Final = re.compile("https?://[^/]*@", re.IGNORECASE)
+_SECRET_NAME: Final = re.compile("(^|[_-])(key|sig|signature|auth)$|token|secret|passw|credential", re.IGNORECASE)
+
+
+def _has_credentials(address: str) -> bool:
+    """True if an http or https address has a user, or a parameter whose name is that of a password or token."""
+    if not re.match("https?://", address, re.IGNORECASE):
+        return False
+    names = (one.partition("=")[0] for one in re.split("[?&]", address)[1:] if "=" in one)
+    return bool(_USER.match(address)) or any(map(_SECRET_NAME.search, names))
 
 
 def _package(raw: Any) -> Any:
-    """The value, if it is the address of a package without credentials. The error does not repeat it then."""
+    """Returns the value unless it is a text that is no address of a package, or an address with credentials. The error
+    does not repeat the value.
+    """
     if isinstance(raw, str):
-        if _CREDENTIALS.match(raw):
+        if _has_credentials(raw):
             raise wrong_value("an address with a user, password or token does not belong into the file")
-        if not re.match(_PACKAGE, raw):
+        if not re.fullmatch(_PACKAGE, raw):
             raise wrong_value(
                 "should be builtin://NAME, a package of the cluster (function://TENANT/NAMESPACE/NAME@VERSION, or"
                 " sink://, source://), or an http, https or file URL that the function worker reads"
@@ -43,8 +51,8 @@ def _package(raw: Any) -> Any:
 
 
 def _json_values(values: dict[str, Any]) -> dict[str, Any]:
-    """The settings, if JSON has them, and the worker keeps them: YAML has dates as well, and a worker drops a name without
-    a value.
+    """Returns the settings. Refuses values that JSON does not have, such as infinity, and names without a value, which a
+    worker drops.
     """
     import json  # most files declare no function
 
@@ -113,7 +121,7 @@ class FunctionNeeds(FileModel):
 
 
 def _reference(raw: Any) -> Any:
-    """The value, if it is no text: that might be the secret, and the error does not repeat it then."""
+    """Returns the value if it is a map. The error does not repeat another value, which might be the secret."""
     if not isinstance(raw, dict):
         raise wrong_value("should name the place of the secret, such as {path: warehouse, key: password}")
     return raw

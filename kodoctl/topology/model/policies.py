@@ -23,6 +23,7 @@ from kodoctl.topology.model.field_types import (
     DataRate,
     DurationField,
     FileModel,
+    MessageBytes,
     MessageRate,
     Milliseconds,
     Minutes,
@@ -37,7 +38,6 @@ from kodoctl.topology.model.field_types import (
     RetentionMinutes,
     RetentionSize,
     Seconds,
-    SizeField,
     Text,
     optional_like,
     pattern_words,
@@ -104,13 +104,13 @@ _FULL_NAME: Final = "write the topic's full name, persistent://TENANT/NAMESPACE/
 
 
 def _full_topic(name: str) -> str:
-    if not re.match(_FULL_TOPIC, name):
+    if not re.fullmatch(_FULL_TOPIC, name):
         raise wrong_value(_FULL_NAME)
     return name
 
 
 def _filter_name(name: str) -> str:
-    if not re.match(_FILTER_NAME, name):
+    if not re.fullmatch(_FILTER_NAME, name):
         raise wrong_value(_ONE_FILTER)
     return name
 
@@ -360,7 +360,7 @@ class TopicPolicies(SharedPolicies):
     unless it is managed only where named.
     """
 
-    max_message_size: OrInherit[SizeField] | None = optional_like("1MiB")
+    max_message_size: OrInherit[MessageBytes] | None = optional_like("1MiB")
     """Largest message accepted; the broker's own limit is the ceiling."""
     subscription_rates: OrInherit[dict[Text, DispatchRate]] | None = optional_like({"billing": {"messages": 100}})
     """How fast single subscriptions are handed messages, by name; before `subscription_dispatch_rate`."""
@@ -472,8 +472,10 @@ def from_json(name: str, value: Any) -> PolicyValue:
     """The inverse of to_json for the policy `name`. Raises pydantic.ValidationError for an invalid value, and KeyError
     for a name that is no policy.
     """
-    if isinstance(value, dict) and set(value) == {"foreign"}:
-        return Foreign(value["foreign"])
+    text = value["foreign"] if isinstance(value, dict) and set(value) == {"foreign"} else None
+    # `foreign` may also be the name of a subscription, or of a property of the namespace
+    if isinstance(text, str) and (name != "properties" or text.startswith("{")):
+        return Foreign(text)
     return _adapter(name).validate_python(value)
 
 
@@ -513,17 +515,29 @@ def what_is_missing(value: PolicyValue) -> str | None:
             return None
 
 
+def members_of(value: PolicyValue) -> dict[str, Any]:
+    """Members of a policy by name: those that are set in a `PolicyMap`, and the entries of a map with names of the
+    user's; {} for any other value.
+    """
+    if isinstance(value, PolicyMap):
+        return {name: getattr(value, name) for name in value.model_fields_set}
+    return value if isinstance(value, dict) else {}
+
+
 def merge(below: PolicyValue | None, above: PolicyValue | None) -> PolicyValue | None:
-    """`above` over `below`; `below` if `above` is None. Policies with members (`PolicyMap`) merge by the members that
-    are set in them, any other value of `above` replaces. `delete: never` of an inactive topic drops an `after` from
+    """`above` over `below`; `below` if `above` is None. Maps merge by the members that are set in them (`members_of`),
+    at every depth; any other value of `above` replaces. `delete: never` of an inactive topic drops an `after` from
     below.
     """
     if above is None:
         return below
-    if type(above) is not type(below) or not isinstance(above, PolicyMap):
+    if type(above) is not type(below) or not isinstance(above, PolicyMap | dict):
         return above
-    assert isinstance(below, PolicyMap)
-    members = {name: getattr(layer, name) for layer in (below, above) for name in layer.model_fields_set}
+    members = dict(members_of(below))
+    for name, value in members_of(above).items():
+        members[name] = merge(members.get(name), value)
+    if isinstance(above, dict):
+        return members
     if isinstance(above, InactiveTopic) and above.delete == "never" and "after" not in above.model_fields_set:
         members.pop("after", None)  # a time from below means nothing any more, and could not be removed otherwise
     return type(above).model_construct(_fields_set=set(members), **members)

@@ -59,7 +59,7 @@ def checked_pattern(pattern: str) -> str:
     is not valid, could match an empty text, or could take very long to search.
     """
     if problem := pattern_problem(pattern):
-        raise wrong_value(f"{pattern} {problem}")
+        raise wrong_value(f"{pattern[:MAX_PATTERN]} {problem}")
     return pattern
 
 

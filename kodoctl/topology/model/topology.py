@@ -7,6 +7,7 @@ help in editors. Defaults that depend on other fields are resolved in `kodoctl.t
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Discriminator,
     Field,
@@ -97,18 +98,17 @@ class Payload(FileModel):
     """Path of the schema file, relative to this file; in the same repository, where it lies in one."""
 
 
-def _json_path(raw: Any) -> Any:
-    if isinstance(raw, str):
-        from kodoctl.topology.json_paths import JsonPath
+def _json_path(text: str) -> str:
+    from kodoctl.topology.json_paths import JsonPath
 
-        try:
-            JsonPath.parse(raw)
-        except ValueError as problem:
-            raise wrong_value(str(problem)) from None
-    return raw
+    try:
+        JsonPath.parse(text)
+    except ValueError as problem:
+        raise wrong_value(str(problem)) from None
+    return text
 
 
-JsonPathText = Annotated[Text, BeforeValidator(_json_path)]
+JsonPathText = Annotated[Text, AfterValidator(_json_path)]  # after the length: the error repeats the text
 
 
 PayloadAge = Annotated[

@@ -71,7 +71,8 @@ class CompiledTest:
             case "at_most":
                 return comparable(value) <= comparable(operand)
             case _:
-                return all(re.fullmatch(operand, str(one)) for one in entries)
+                texts = (str(one).lower() if isinstance(one, bool) else str(one) for one in entries)
+                return all(re.fullmatch(operand, text) for text in texts)
 
 
 def shown_value(value: Any) -> str:

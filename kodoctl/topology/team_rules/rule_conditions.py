@@ -1,8 +1,9 @@
 # pure: every branch is tested
 """Conditions of team rules in the language of conditions, over the fields of an object.
 
-A list counts as the number of its entries, a size as bytes, a rate as messages or bytes a second, `unlimited` as more
-than any number. This module is imported, and with it the parser, only if a rule has a condition.
+A list counts as the number of its entries (an empty one has no value), a size as bytes, a rate as messages or bytes
+a second, `unlimited` as more than any number. This module is imported, and with it the parser, only if a rule has a
+condition.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class CompiledCondition:
     fields: tuple[tuple[str, ValueKind], ...]
 
     def failure(self, read: Callable[[str], Any]) -> str:
-        """Returns a text with the condition and the values that it read, unless the condition is true; "" if it is
-        true. `read`: returns the value of the field at a path, None if the field has no value.
+        """Returns a text of one line with the condition and the values that it read, unless the condition is true; ""
+        if it is true. `read`: returns the value of the field at a path, None if the field has no value.
         """
         values = {path: read(path) for path, _ in self.fields}
         if evaluate(self.root, _Facts(values, dict(self.fields))) is True:
@@ -43,7 +44,8 @@ class CompiledCondition:
         shown = (
             f"{path} {f'is {shown_value(one)}' if one is not None else 'has no value'}" for path, one in values.items()
         )
-        return f"`{self.text}` does not hold: {', '.join(shown)}" if values else f"`{self.text}` does not hold"
+        text = " ".join(map(str.strip, self.text.strip().splitlines()))
+        return f"`{text}` does not hold{': ' if values else ''}{', '.join(shown)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,17 @@ import types
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
-from math import inf, nan
+from math import inf, isnan, nan
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from kodoctl.expressions.ast import ValueKind
+from kodoctl.topology.defaults import named_levels
 from kodoctl.topology.model.field_types import PositiveInt, Text
 from kodoctl.topology.model.policies import TopicPolicies
 from kodoctl.topology.model.topology import GroundTopic, Subscription, Topology
+from kodoctl.topology.names import Level
 from kodoctl.topology.units import UNLIMITED, Duration, Rate, Size, SizeRate
 
 _TEXTS: Final = tuple[Text, ...]
@@ -61,7 +63,9 @@ def _members(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def field_type(kind: str, path: str) -> Any:
-    """Type of the field at a path such as `policies.retention.time` of a kind of object. Raises UnknownFieldError."""
+    """Type of the field at a path such as `policies.retention.time` of a kind of object. After the path of a map whose
+    keys a user chooses, the whole rest is one such key, and the type that of the values. Raises UnknownFieldError.
+    """
     words = path.split(".")
     members: Mapping[str, Any] = _fields(kind)
     for index, word in enumerate(words[:-1]):
@@ -139,13 +143,16 @@ def is_switch(annotation: Any) -> bool:
 
 def parse_operand(annotation: Any, raw: Any, operator: str) -> Any:
     """Converts the value `raw` of a test (one of them for `in`, `not_in` and `includes`) to the type of its field: for
-    bounds of a list a number of entries, for other tests of a list but `equals` an entry. Raises WrongOperandError for
-    a value that the field can never have, and for a bound of a field without order.
+    bounds of a list a number of entries, for other tests of a list but `equals` an entry. The word `double` in place of
+    a list of levels becomes that list. Raises WrongOperandError for a value that the field can never have, and for a
+    bound without order.
     """
     if operator in ("at_least", "at_most"):
         return _bound(annotation, raw, operator)
     entry = is_list(annotation) and operator != "equals"
-    return _parse(_entry_type(annotation) if entry else annotation, raw)
+    parsed = _parse(_entry_type(annotation) if entry else annotation, raw)
+    is_levels = is_list(annotation) and not entry and _entry_type(annotation) is Level
+    return named_levels(parsed) if is_levels else parsed
 
 
 def _entry_type(annotation: Any) -> Any:
@@ -159,7 +166,10 @@ def _bound(annotation: Any, raw: Any, operator: str) -> Any:
         return raw
     if not any(one in _ORDERED for one in _options(annotation)):
         raise WrongOperandError(f"`{operator}` compares numbers, durations, sizes and rates, and this is none of them")
-    return _parse(annotation, raw)
+    bound = _parse(annotation, raw)
+    if isnan(comparable(bound)):
+        raise WrongOperandError(f"`{operator}` compares numbers, durations, sizes and rates, and {raw!r} is none")
+    return bound
 
 
 def _parse(annotation: Any, raw: Any) -> Any:

@@ -43,7 +43,7 @@ class RuleObject:
 
     def value(self, scope: LintScope, path: str) -> Any:
         """Value in effect of the field at a path; None if there is none, or an empty one."""
-        first, *rest = path.split(".")
+        first, *rest = self._in_full(path)
         if first == "policies" and self.topic is not None and rest:
             return _inside(scope.effective(self.topic, rest[0]), rest[1:])
         if rest and first in self.parts:
@@ -51,17 +51,26 @@ class RuleObject:
         value = self.facts[first] if first in self.facts else _member(self.model, first)
         return _inside(value, rest)
 
+    def _in_full(self, path: str) -> list[str]:
+        """Names on a path; `replication` of a topic is short for the policy."""
+        full = f"policies.{path}" if path == "replication" and self.topic is not None else path
+        return full.split(".")
+
     def where(self, scope: LintScope, path: str) -> Where:
         """Place of the value of a field, also where it is inherited; of a field without value, the object's key."""
-        topology, words = self.expansion.topology, path.split(".")
+        topology, words = self.expansion.topology, self._in_full(path)
         if words[0] == "policies" and self.topic is not None and len(words) > 1:
             return scope.where(self.expansion, self.topic, words[1], words[2] if len(words) > 2 else "")
         inherited = {
             "owners": ("owners",), "labels": tuple(words), "partitions": ("defaults", "partitions"),
-        }.get(words[0], ())  # fmt: skip
-        ground = self.path[:2]
-        for place in ((*self.path, *words), (*ground, *words), inherited):
-            if place and topology.says(*place):
+        }.get(words[0])  # fmt: skip
+        places: list[Path] = [(*self.path, *words)]
+        if words[0] == "partitions" and self.facts.get("state") == State.DEAD:
+            places = [(*self.path, "dead_letter", *words)]
+        elif inherited is not None:
+            places += [(*self.path[:2], *words), inherited]
+        for place in places:
+            if topology.says(*place):
                 return topology.where(*place)
         if topology.says(*self.path, words[0]):  # the nearest key above the value
             return topology.where_key(*self.path, *words)
@@ -78,7 +87,8 @@ def _member(model: Any, name: str) -> Any:
 def _inside(value: Any, path: list[str]) -> Any:
     for index, word in enumerate(path):
         if isinstance(value, Mapping):  # a name of the user may have dots
-            return value.get(".".join(path[index:]))
+            value = value.get(".".join(path[index:]))
+            break
         value = _member(value, word)
     return value if is_set(value) and value not in ("", (), {}) else None
 
@@ -153,6 +163,7 @@ def _topics(scope: LintScope) -> Iterator[RuleObject]:
         ready = (one for one in expansion.topics if one.ground == name and one.state is State.READY)
         facts = {
             "name": name,
+            "levels": defaults.named_levels(ground.levels),
             "fed_by": tuple(senders.get(TopicName(expansion.namespace, name), ())),
             **_shared_facts(expansion, ground),
         }

@@ -81,7 +81,7 @@ def read_rules(
     rules |= {name: (rule, ("rules", name)) for name, rule in spec.rules.items()}
     numbers = (number for number in count() if ("exempt", number) not in wrong_form)
     exemptions = [PlacedExemption(one, _item(root, "exempt", next(numbers))) for one in spec.exempt]
-    findings += _unknown_rules(exemptions, rules, frozenset(str(name) for _, *names in wrong_form for name in names))
+    findings += _unknown_rules(exemptions, rules, wrong_form)
     placed: list[PlacedRule] = []
     for name, (rule, path) in rules.items():
         select, wrong = _compile(rule, rule.where, root, (*path, "where"))
@@ -115,7 +115,7 @@ def _validate(root: Node) -> tuple[RulesFile | None, list[Diagnostic], frozenset
         detail = f"this kodoctl reads version {RULES_VERSION} of rules files: write `version: {RULES_VERSION}`"
         return None, [error("K007", "unknown version", detail, version.where)], frozenset()
     try:
-        return RulesFile.model_validate(root.plain()), [], frozenset()
+        return RulesFile.of_file(root.plain()), [], frozenset()
     except ValidationError as problem:
         from kodoctl.topology.json_schema.rules_schema import rules_schema
         from kodoctl.topology.yaml.validation_errors import from_validation
@@ -123,7 +123,7 @@ def _validate(root: Node) -> tuple[RulesFile | None, list[Diagnostic], frozenset
         details = problem.errors(include_url=False)
         findings = from_validation(details, root, rules_schema())
     wrong = frozenset(detail["loc"][:2] for detail in details)
-    return RulesFile.model_validate(_without(root, wrong)), findings, wrong
+    return RulesFile.of_file(_without(root, wrong)), findings, wrong
 
 
 def _without(root: Node, wrong: frozenset[tuple[str | int, ...]]) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def shipped_set(name: str) -> RulesFile:
     data = resources.files("kodoctl.topology.team_rules").joinpath("sets", f"{name}.yaml").read_bytes()
     root, _ = parse(data, name)
     assert root is not None
-    return RulesFile.model_validate(root.plain())
+    return RulesFile.of_file(root.plain())
 
 
 def _nearest(name: str, known: Mapping[str, Any]) -> str:
@@ -171,14 +171,17 @@ def _nearest(name: str, known: Mapping[str, Any]) -> str:
 
 
 def _unknown_rules(
-    exemptions: list[PlacedExemption], rules: Mapping[str, Any], wrong: frozenset[str]
+    exemptions: list[PlacedExemption], rules: Mapping[str, Any], wrong_form: frozenset[tuple[str | int, ...]]
 ) -> Iterator[Diagnostic]:
-    """Yields an error for each exemption of a rule that is not there. `wrong`: names of rules and of sets in the file
-    whose form is wrong.
+    """Yields an error for each exemption of a rule that is not there. `wrong_form`: paths of sections and of entries
+    whose form is wrong; nobody knows which rules they would have.
     """
+    wrong = {str(name) for _, *names in wrong_form for name in names}
     for one in exemptions:
-        if one.spec.rule not in rules and wrong.isdisjoint({one.spec.rule, one.spec.rule.partition("/")[0]}):
-            detail = f"an exemption of the rule {one.spec.rule!r}, which is not here{_nearest(one.spec.rule, rules)}"
+        name = one.spec.rule
+        is_read = ("use" if "/" in name else "rules",) not in wrong_form
+        if is_read and name not in rules and wrong.isdisjoint({name, name.partition("/")[0]}):
+            detail = f"an exemption of the rule {name!r}, which is not here{_nearest(name, rules)}"
             yield error("K311", K311, detail, one.where)
 
 

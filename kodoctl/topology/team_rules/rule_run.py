@@ -218,8 +218,9 @@ class EnvironmentJudge:
 
     def raise_severities(self, findings: Iterable[LintFinding]) -> list[LintFinding]:
         """Returns the findings of lint, in their order. A finding with a code that a rule names becomes an error that
-        no comment allows, if the rule judges its topology and no exemption counts for it; others stay as they are.
-        Counts for each such rule the topologies that it judged, refused and exempted.
+        no comment allows, if the rule judges a topology that the finding is about, and no exemption counts for that
+        topology; others stay as they are. Counts for each such rule the topologies that it judged, refused and
+        exempted.
         """
         found = list(findings)
         for rule, tally in self._counting:
@@ -228,11 +229,11 @@ class EnvironmentJudge:
             about = self._about(rule)
             tally.checked.update(one.name for one in about)
             for index, one in enumerate(found):
-                if one.finding.code != rule.spec.code or (name := self._topology_of(one, about)) is None:
+                if one.finding.code != rule.spec.code or not (names := self._topologies_of(one, about)):
                     continue
-                tally.refused.add(name)
-                reason, ended = self._rules.exemption(rule, tally, name)
-                if reason is None:
+                tally.refused.update(names)
+                judged = [self._rules.exemption(rule, tally, name) for name in names]
+                if (ended := next((ended for reason, ended in judged if reason is None), None)) is not None:
                     detail = "\n".join(filter(None, [one.finding.detail, _cited(rule), rule.spec.hint or "", ended]))
                     raised = replace(one.finding, severity=Severity.ERROR, detail=detail)
                     found[index] = replace(one, finding=raised, is_firm=True)
@@ -243,16 +244,16 @@ class EnvironmentJudge:
         numbers = self._chosen(rule, "topologies")
         return [self._now.table("topologies").objects[number].expansion for number in sorted(numbers)]
 
-    def _topology_of(self, one: LintFinding, about: Sequence[Expansion]) -> str | None:
-        """Name of the topology that a finding is about, if it is among these: the one of its file, or one with a topic
-        to which that file's policies of the namespace apply. None: it is about another one.
+    def _topologies_of(self, one: LintFinding, about: Sequence[Expansion]) -> list[str]:
+        """Names of those of these topologies that a finding is about: the one of its file, else all with a topic to
+        which that file's policies of the namespace apply; [] if it is about none of them.
         """
         file = one.finding.where.file if one.finding.where else None
-        if mine := next((each.name for each in about if each.topology.source.name == file), None):
+        if mine := [each.name for each in about if each.topology.source.name == file]:
             return mine
         spaces = {each.namespace for each in self._now.scope.expansions if each.topology.source.name == file}
         others = (each for each in about if one.topics and each.namespace in spaces)
-        return next((each.name for each in others if one.topics & {topic.name.local for topic in each.topics}), None)
+        return [each.name for each in others if one.topics & {topic.name.local for topic in each.topics}]
 
 
 def _failures(rule: PlacedRule, table: ObjectTable, chosen: frozenset[int]) -> Iterator[tuple[int, str, str]]:
@@ -292,7 +293,8 @@ def _unused(rule: PlacedRule, known: Sequence[str]) -> Diagnostic:
 def _why_nothing(rule: PlacedRule, kind: str) -> str:
     words = kind.replace("_", " ")
     if rule.spec.production is not None:
-        return f"none of the {words} is in an environment with `production: {str(rule.spec.production).lower()}`"
+        also = " and fits its `where`" if rule.select else ""
+        return f"none of the {words} is in an environment with `production: {str(rule.spec.production).lower()}`{also}"
     return f"none of the {words} fits its `where`" if rule.select else f"these files have no {words} for it"
 
 

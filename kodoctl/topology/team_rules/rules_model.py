@@ -66,6 +66,8 @@ class FieldTest(FileModel):
     def _can_hold(self) -> Self:
         if not self.operands:
             raise wrong_value("should have a test: present, equals, in, not_in, includes, at_least, at_most or matches")
+        if empty := next((name for name, raw in self.operands.items() if raw is None), None):
+            raise wrong_value(f"`{empty}` is empty; `present: false` holds where there is no value")
         if self.present is False and (len(self.operands) > 1 or self.optional):
             raise wrong_value("`present: false` stands alone: no other test of a value that may not be there can hold")
         if self.present and self.optional:

@@ -20,7 +20,7 @@ class Comment:
 
 
 def find_comments(text: str) -> Iterator[Comment]:
-    """Yields every comment of a text that is valid YAML, in order."""
+    """Yields every comment of a text, in order. Raises yaml.YAMLError for a text that is no YAML."""
     scalars = _scalars(text)
     start, end = next(scalars)
     for number, line in enumerate(text.splitlines(), 1):
@@ -37,12 +37,15 @@ def find_comments(text: str) -> Iterator[Comment]:
 
 def _scalars(text: str) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     """Yields (start, end) of every scalar, keys included: (line, column) from 1, end exclusive; at last a pair after
-    all lines.
+    all lines. A block text starts on the line after its `|` or `>`.
     """
     parser = CParser(text)
     while (token := parser.get_token()) is not None:
         if isinstance(token, yaml.ScalarToken):
             start, end = token.start_mark, token.end_mark
-            yield (start.line + 1, start.column + 1), (end.line + 1, end.column + 1)
+            first = (start.line + 1, start.column + 1)
+            if token.style in ("|", ">"):
+                first = (start.line + 2, 1)  # a comment may stand behind the sign
+            yield first, (end.line + 1, end.column + 1)
     behind = (len(text) + 2, 0)
     yield behind, behind

@@ -18,7 +18,7 @@ from yaml.cyaml import CParser  # type: ignore[attr-defined]  # the stubs forget
 from kodoctl.errors import Diagnostic, Where, error
 
 MAX_BYTES: Final = 8 << 20
-MAX_DEPTH: Final = 64
+MAX_DEPTH: Final = 64  # levels of maps and lists, those that aliases stand for included
 MAX_NODES: Final = 600_000  # values without keys: twice what 5,000 richly declared ground topics need
 MAX_ALIASED: Final = 100_000  # values that aliases stand for, together
 MAX_ITEMS: Final = 20_000  # of one list or map
@@ -28,7 +28,7 @@ Scalar = str | int | float | bool | None
 Plain = Scalar | list["Plain"] | dict[str, "Plain"]
 
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
-_INT = re.compile(r"[-+]?[0-9]{1,18}|0o[0-7]{1,20}|0x[0-9a-fA-F]{1,15}", re.ASCII)
+_INT = re.compile(r"[-+]?[0-9]{1,20}|0o[0-7]{1,20}|0x[0-9a-fA-F]{1,15}", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]{1,3})?", re.ASCII)
 _WORDS: Final[dict[str, Scalar]] = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
@@ -42,11 +42,12 @@ Path = tuple[str | int, ...]
 
 class Node:
     """A value with its place; a value in a map also has the place of its key. Lines and columns count from 1.
-    `end_line`, `end_column`: the place after the last character; `size`: number of values in it, itself included. Nodes
-    are not changed once the tree is built.
+    `end_line`, `end_column`: the place after the last character; `size`: number of values in it, itself included;
+    `depth`: levels of maps and lists in it, itself included, 0 for a scalar. Nodes are not changed once the tree is
+    built.
     """
 
-    __slots__ = ("column", "end_column", "end_line", "file", "key_column", "key_line", "line", "size", "value")
+    __slots__ = ("column", "depth", "end_column", "end_line", "file", "key_column", "key_line", "line", "size", "value")
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class Node:
         column: int,
         end: tuple[int, int] | None = None,
         size: int = 1,
+        depth: int = 0,
     ) -> None:
         self.value = value
         self.file = file
@@ -63,6 +65,7 @@ class Node:
         self.column = self.key_column = column
         self.end_line, self.end_column = end or (line, column)
         self.size = size
+        self.depth = depth
 
     @property
     def where(self) -> Where:
@@ -96,8 +99,11 @@ class Node:
         return value
 
     def twin(self) -> Node:
-        """A copy of this node for an alias, so that the anchored node keeps the place of its own key."""
-        return Node(self.value, self.file, self.line, self.column, (self.end_line, self.end_column), self.size)
+        """A copy of this node that shares its children. The place of the key is not copied: it is that of the value
+        until the caller sets it, so that an alias gets the place of its own key, and the anchored node keeps its own.
+        """
+        end = (self.end_line, self.end_column)
+        return Node(self.value, self.file, self.line, self.column, end, self.size, self.depth)
 
 
 class _EventMark(Protocol):
@@ -116,7 +122,8 @@ class _HopelessError(Exception):
 
 def parse(data: bytes, file: str) -> tuple[Node | None, list[Diagnostic]]:
     """Returns (root node of the document, findings). The root is None if the text cannot be parsed to its end: it is
-    empty, no YAML or more than one document, is beyond a limit of this module, or has 200 findings (MAX_FINDINGS).
+    empty, no UTF-8, no YAML or more than one document, has a control character, is beyond a limit of this module, or
+    has 200 findings (MAX_FINDINGS).
     There may be findings with a root, too. `file`: its name in findings and places. Raises nothing for any bytes.
     """
     if len(data) > MAX_BYTES:
@@ -126,9 +133,10 @@ def parse(data: bytes, file: str) -> tuple[Node | None, list[Diagnostic]]:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
-        line = data.count(b"\n", 0, problem.start) + 1
-        column = problem.start - (data.rfind(b"\n", 0, problem.start) + 1) + 1
-        detail = f"byte 0x{data[problem.start]:02x} is not UTF-8: save the file as UTF-8"
+        before = problem.object[: problem.start]  # without a byte order mark, unlike `data`
+        line = before.count(b"\n") + 1
+        column = len(before[before.rfind(b"\n") + 1 :].decode()) + 1
+        detail = f"byte 0x{problem.object[problem.start]:02x} is not UTF-8: save the file as UTF-8"
         return None, [error("K012", "not UTF-8 text", detail, Where(file, line, column))]
     if match := _CONTROL.search(text):
         line = text.count("\n", 0, match.start()) + 1
@@ -203,6 +211,7 @@ class _Builder:
                 stack.pop()
                 if stack:
                     stack[-1][0].size += parent.size
+                    stack[-1][0].depth = max(stack[-1][0].depth, parent.depth + 1)
                 continue
             key = None
             if type(parent.value) is dict:
@@ -210,9 +219,11 @@ class _Builder:
                 event = next_event()
             child = self._begin(event)
             self._attach(parent, key, child)
-            if isinstance(event, yaml.CollectionStartEvent):
-                if len(stack) >= MAX_DEPTH:
+            if child.depth:
+                if len(stack) + child.depth > MAX_DEPTH:
                     self._hopeless(event, "K010", "nested too deeply", f"more than {MAX_DEPTH} levels")
+                parent.depth = max(parent.depth, child.depth + 1)
+            if isinstance(event, yaml.CollectionStartEvent):
                 stack.append((child, event.anchor))
             else:
                 parent.size += child.size
@@ -232,7 +243,7 @@ class _Builder:
         if event.anchor:
             self.open_anchors.add(event.anchor)
         value: dict[str, Node] | list[Node] = {} if isinstance(event, yaml.MappingStartEvent) else []
-        return Node(value, self.file, start.line + 1, start.column + 1)
+        return Node(value, self.file, start.line + 1, start.column + 1, depth=1)
 
     def _scalar(self, event: Any, line: int, column: int) -> Node:
         if event.style == '"':
@@ -273,7 +284,9 @@ class _Builder:
             self._hopeless(event, "K001", "a key that is not a text", "lists, maps and aliases cannot be keys")
         if event.tag is not None:
             self._refuse_tag(event)
-        if event.style == '"':
+        if event.anchor:
+            self._scalar(event, *_place(event.start_mark))  # for the aliases of the key's text
+        elif event.style == '"':
             self._refuse_control(event)
         if "\n" in event.value:
             self._note(event, "K001", "a key of several lines", "write it on one line, without \\n")

@@ -35,6 +35,7 @@ _REFUSED_WORDS: Final = {
     ),
 }
 _LONGEST_EXAMPLE: Final = 60
+_LONGEST_WORD: Final = 100  # a longer text resembles no word, and comparing one of megabytes takes a second
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ class SchemaHints:
 
 def did_you_mean(value: object, words: Sequence[str]) -> str:
     """`; did you mean 'double'?` if the value is a text that resembles one of the words, else ""."""
-    near = get_close_matches(value, words, 1, 0.7) if isinstance(value, str) else []
+    near = get_close_matches(value, words, 1, 0.7) if isinstance(value, str) and len(value) <= _LONGEST_WORD else []
     return f"; did you mean {near[0]!r}?" if near else ""
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import ErrorDetails
 
 from kodoctl.errors import Diagnostic, Where, error
+from kodoctl.text.formatting import many
 from kodoctl.topology.names import LEVELS_CONTRADICT, Level
 from kodoctl.topology.yaml.error_hints import split_glued_key
 from kodoctl.topology.yaml.nodes import Node, Path, node_at
@@ -44,10 +45,6 @@ def _finding(detail: ErrorDetails, root: Node, hints: SchemaHints) -> Diagnostic
             if expected.startswith("`"):
                 expected = f"write `{detail['loc'][-1]}: {expected[1:]}"
             return error("K006", "missing field", f"{_show(needed)} is needed: {expected}", node.key_where)
-        case "unit":
-            return error("K005", "wrong unit", f"{shown}: {detail['ctx']['text']}", node.where)
-        case "value":
-            return error("K004", "wrong value", f"{shown}: {detail['ctx']['text']}", node.where)
         case "union_tag_not_found" | "union_tag_invalid":
             return _wrong_kind(detail, node, shown)
         case "enum" if "'L1'" in detail["ctx"]["expected"]:
@@ -60,11 +57,20 @@ def _finding(detail: ErrorDetails, root: Node, hints: SchemaHints) -> Diagnostic
             expected = f"{hints.describe_expected(path)}{empty}"
             text = f"{shown} has no value: write {expected}, or remove the key (null stands only in overlays)"
             return error("K015", "null outside an overlay", text, node.key_where)
+        case "unit":
+            return error("K005", "wrong unit", f"{shown}: {detail['ctx']['text']}", node.where)
+        case "value":
+            return error("K004", "wrong value", f"{shown}: {detail['ctx']['text']}", node.where)
         case "string_too_short" | "string_too_long" if "[key]" in detail["loc"]:
             text = f"{_show(path[:-1])}: {str(path[-1])[:20]!r} is no name: a name has 1 to 1024 characters"
             return error("K004", "wrong value", text, node.key_where)
         case "greater_than_equal" | "less_than_equal" | "string_too_short" | "string_too_long":
             text = f"{shown}: {_got(node)} is out of bounds: it {detail['msg'][detail['msg'].index('should') :]}"
+            return error("K004", "wrong value", text, node.where)
+        case "too_short" | "too_long" if isinstance(node.value, list | dict):
+            limits = detail["ctx"]
+            bound = f"at most {limits['max_length']}" if "max_length" in limits else f"at least {limits['min_length']}"
+            text = f"{shown}: {many(len(node.value), 'entry', 'entries')}, should be {bound}"
             return error("K004", "wrong value", text, node.where)
         case _:
             place = _with_kinds(path, root)
@@ -73,22 +79,17 @@ def _finding(detail: ErrorDetails, root: Node, hints: SchemaHints) -> Diagnostic
             return error("K004", "wrong value", text, node.where)
 
 
-def _in_file(loc: tuple[str | int, ...], root: Node) -> Path:
-    """`loc` as a path in the file: without union branches, `[key]` and a missing field's name, which pydantic adds."""
-    node = root
-    path: list[str | int] = []
+def _in_file(loc: tuple[str | int, ...], node: Node) -> Path:
+    """`loc` as a path below `node`: without union branches, `[key]` and a missing field's name, which pydantic adds."""
     for index, step in enumerate(loc):
-        last = index == len(loc) - 1
-        if isinstance(node.value, dict) and isinstance(step, str):
-            if step in node.value:
-                node = node.value[step]
-                path.append(step)
-            elif last and step not in _BRANCHES:
-                continue
-        elif isinstance(node.value, list) and isinstance(step, int) and step < len(node.value):
-            node = node.value[step]
-            path.append(step)
-    return tuple(path)
+        child, walked = node_at(node, (step,))
+        if walked:
+            path = (step, *_in_file(loc[index + 1 :], child))
+            if step not in _BRANCHES:
+                return path
+            # a key of the user may have a branch's name: it is the branch if the path without it is as long
+            return max(_in_file(loc[index + 1 :], node), path, key=len)
+    return ()
 
 
 _BRANCHES = frozenset({"word", "map", "value", "inherit", "rate", "concurrency", "quota", "[key]"})

@@ -10,8 +10,10 @@ document.addEventListener("keydown", (event) => {
   if (!live) return;
   const stale = document.getElementById("stale");
   const say = (text) => { if (stale.textContent !== text) stale.textContent = text; };
+  let isReading = false;
   const refresh = async () => {
-    if (document.hidden) return;
+    if (document.hidden || isReading) return;
+    isReading = true;
     try {
       const answer = await fetch(live.dataset.from);
       if (!answer.ok) { say(`Not read again (${answer.status}): reload the page to see why. These are older figures.`); return; }
@@ -28,6 +30,8 @@ document.addEventListener("keydown", (event) => {
       say("");
     } catch {
       say("kodoctl ui has ended, or cannot be reached: these are older figures.");
+    } finally {
+      isReading = false;
     }
   };
   setInterval(refresh, 10000);

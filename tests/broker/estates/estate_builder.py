@@ -59,10 +59,11 @@ class EstateBuilder:
         reply = self._http.request(method, f"{self._base}/{path}", json=body, params=query, timeout=30)
         assert reply.ok, f"{method} {path}: {reply.status_code} {reply.text}"
 
-    def namespaces(self, *names: str, bundles: int = 1) -> None:
-        """Makes namespaces."""
+    def namespaces(self, *names: str, bundles: int = 0) -> None:
+        """Makes namespaces. `bundles`: 0: as many as the broker gives."""
         for name in names:
-            self.send("PUT", f"namespaces/{self.tenant}/{name}", {"bundles": {"numBundles": bundles}})
+            body = {"bundles": {"numBundles": bundles}} if bundles else None
+            self.send("PUT", f"namespaces/{self.tenant}/{name}", body)
 
     def set_on_namespace(self, name: str, setting: str, value: Any, method: str = "POST", **query: str) -> None:
         """Sets a policy of a namespace."""

@@ -67,9 +67,7 @@ _FOR_ALL_CLUSTERS: Final = (
 )  # as examples: each costs a request for each topic
 _SHADOW_SOURCE: Final = "PULSAR.SHADOW_SOURCE"
 _APART: Final = ("antiAffinity", "persistence/bookieAffinity")
-_STATES: Final = frozenset(
-    {"auth_policies", "bundles", "properties", "clusterDispatchRate"}
-)  # the last is one more copy
+_STATES: Final = frozenset({"auth_policies", "properties", "clusterDispatchRate"})  # the last is one more copy
 _OURS: Final = "kodoctl"
 _SYSTEM: Final = ("__change_events", "__transaction_buffer_snapshot")  # the broker's own, of a namespace
 _THREADS: Final = 4

@@ -34,8 +34,11 @@ _INVOICE_2 = {
 }
 
 
+_SPACES = ("payments", "ledger", "archive", "tiered", "events", "guests", "untouched")
+
+
 def _namespaces(to: EstateBuilder) -> None:
-    to.namespaces("payments", "ledger", "archive", "tiered", "events", "guests", "untouched", bundles=2)
+    to.namespaces(*_SPACES, bundles=2)
     for space, time, size in (("payments", 7 * _MINUTES_OF_A_DAY, 20_480), ("ledger", -1, -1), ("events", 0, 0)):
         to.set_on_namespace(space, "retention", {"retentionTimeInMinutes": time, "retentionSizeInMB": size})
     quota = {
@@ -58,6 +61,7 @@ def _namespaces(to: EstateBuilder) -> None:
     to.set_on_namespace("payments", "maxTopicsPerNamespace", 100)
     to.set_on_namespace("payments", "subscriptionDispatchRate", _RATE)
     to.set_on_namespace("payments", "property/cost-center/4711", None, "PUT")
+    to.set_on_namespace("guests", "schemaAutoUpdateCompatibilityStrategy", "FullTransitive", "PUT")
     to.set_on_namespace("ledger", "antiAffinity", "payments-and-ledger")
     to.set_on_namespace("ledger", "deduplication", value=True)
     to.set_on_namespace("ledger", "encryptionRequired", value=True)
@@ -169,6 +173,8 @@ PLATFORM_TEAM = Estate(
         "grant.non-events/live-clicks/lab": ITS_TOPIC,
         "grant.events/clicks/lab": A_GRANT,
         "grant.events/spare-partition-0/lab": A_GRANT,
+        **{f"namespace.{space} bundles": "2: brokers split them, " for space in _SPACES},
+        "namespace.guests schema_auto_update_compatibility_strategy": "set to FullTransitive; ",
         "namespace.archive offload": 'the format cannot express its value {"after_size": 53687091200}',
         "namespace.tiered offload": 'the format cannot express its value {"after_size": 1073741824, "delete_after": 300000, ',
         "schema.payments/chargebacks": A_SCHEMA.format("STRING"),

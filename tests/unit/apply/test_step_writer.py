@@ -11,15 +11,15 @@ import pytest
 from kodoctl.apply.ledger_writer import LedgerWriter
 from kodoctl.apply.source_writer import SourceWriter
 from kodoctl.apply.step_writer import StepWriter
-from kodoctl.plan.changes import Change, ChangeContext, Create, Delete, Forget, Update
+from kodoctl.plan.changes import ChangeContext, Create, Delete, Forget, Update
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.schedule import Step
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError
 from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.topology.names import TopicName
-from kodoctl.topology.resources import GrantResource, SubscriptionResource, TenantResource, TopicResource
-from tests.samples.inventories import HERE, applied, empty, planned, topology, wanted
+from kodoctl.topology.resources import GrantResource, TenantResource
+from tests.samples.inventories import HERE, applied, empty, planned, said, topology, wanted
 from tests.services.servers import Answer, Request, answer_json, serving
 
 J = TopicName(HERE, "J")
@@ -49,20 +49,20 @@ def _writer(plan: Plan, cluster: Cluster) -> Iterator[StepWriter]:
         yield StepWriter(admin, plan, empty(), LedgerWriter(admin, plan, empty()), SourceWriter({}, empty()))
 
 
-def test_what_goes_with_its_topic_sends_nothing() -> None:
-    topic, alone = TopicResource(J, 1, {}), TopicName(HERE, "K")
-    side, there = wanted(topology("{K: {subscriptions: {s: {}}}}")), applied(wanted(topology("{J: {}, K: {}}")))
-    plan, cluster = planned(side, there), Cluster()
-    assert any(isinstance(change, Delete) and change.before.address == topic.address for change in plan.changes)
-    going = [Delete(SubscriptionResource(J, "s"), ABOUT), Delete(GrantResource(J, "ann", frozenset()), ABOUT)]
-    staying: list[Change] = [
-        Delete(SubscriptionResource(alone, "s"), ABOUT),
-        Create(SubscriptionResource(J, "s"), ABOUT),
-    ]
-    with _writer(plan, cluster) as writer:
-        assert [writer.goes_with_topic(change) for change in (*going, *staying)] == [True, True, False, False]
-        for change in going:
-            writer.write(Step(change))
+def test_subscriptions_and_grants_of_a_deleted_topic_go_along_with_it() -> None:
+    ground = "{subscriptions: {s: {workers: [ann], states: [], dead_letter: false}}}"
+    there = applied(wanted(topology(f"{{J: {ground}, K: {ground}, L: {{}}}}")))
+    plan = planned(wanted(topology("{K: {}}")), there)
+    assert ("delete", "subscription.K/s") in said(plan.changes), "its topic stays"
+    with _writer(plan, Cluster()) as writer:
+        along = {change.address: said(writer.deleted_with(change)) for change in plan.changes}
+    assert along.pop(f"topic.{J}") == {("delete", "subscription.J/s"), ("delete", "grant.J/ann")}
+    assert not any(along.values())
+
+
+def test_what_is_gone_already_is_forgotten_without_a_request() -> None:
+    cluster = Cluster()
+    with _writer(planned(wanted(topology()), empty()), cluster) as writer:
         writer.write(Step(Forget("topic.x", None, ABOUT)))
     assert cluster.writes == []
 

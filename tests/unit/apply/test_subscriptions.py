@@ -113,6 +113,40 @@ def test_a_marker_is_set_and_taken_off_beside_what_others_wrote() -> None:
     assert _marked({OWNER_PROPERTY: "trade"}, "trade", None) == []
 
 
+@pytest.mark.parametrize("is_done", [True, False])
+@pytest.mark.parametrize("owner", ["trade", None])
+def test_a_live_order_that_is_given_between_two_tries_of_a_marker_stays(owner: str | None, is_done: bool) -> None:
+    """The topic moved between brokers: the answer was 503, and somebody paused the subscription meanwhile."""
+    planned, orders = None if owner else "trade", {"kodo-steer": "{}"}
+    properties = {OWNER_PROPERTY: planned} if planned else {}
+    tries = []
+
+    def answer(request: Request) -> Answer:
+        nonlocal properties
+        if not request.is_write:
+            return answer_json(properties)
+        tries.append(json.loads(request.body))
+        if len(tries) > 1:
+            properties = tries[-1]
+            return Answer(204)
+        properties = {**(tries[0] if is_done else properties), **orders}
+        return Answer(503)
+
+    with serving(answer) as server:
+        mark_subscription(HttpAdmin(Connection(server.url), pause=lambda _: None), SUB, owner, planned)
+    assert properties == {**orders, **({OWNER_PROPERTY: owner} if owner else {})}
+    assert len(tries) == (1 if is_done else 2)
+
+
+def test_a_marker_that_another_owner_sets_between_two_tries_stays() -> None:
+    def answer(request: Request) -> Answer:
+        return Answer(503) if request.is_write else answer_json({OWNER_PROPERTY: "bank"} if request.number > 2 else {})
+
+    with serving(answer) as server, pytest.raises(WriteFailedError, match="it belongs to 'bank' since the plan"):
+        mark_subscription(HttpAdmin(Connection(server.url), pause=lambda _: None), SUB, "trade", None)
+    assert len([request for request in server.requests if request.is_write]) == 1
+
+
 def test_a_marker_is_not_taken_for_gone_where_nobody_says_so() -> None:
     """What stands before a broker answers with a page, which has no properties either."""
     page, first = answer_html("<html>busy</html>", 503), answer_json({OWNER_PROPERTY: "trade"})

@@ -8,11 +8,15 @@ import pytest
 
 from kodoctl.apply.source_writer import SourceWriter
 from kodoctl.apply.verify import Verifier
-from kodoctl.plan.changes import ChangeContext, Create, Delete
+from kodoctl.plan.changes import ChangeContext, Create, Delete, PolicyChange, Update
+from kodoctl.plan.policy_levels import PolicyLevels
 from kodoctl.plan.schedule import Step
 from kodoctl.pulsar.admin import confirmed_write
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
+from kodoctl.pulsar.binary.client import BrokerClient
 from kodoctl.pulsar.connection.connection import Connection
+from kodoctl.pulsar.inventory import topic_policy_reader
+from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import GrantResource, SubscriptionResource, TopicResource
 from tests.samples.inventories import HERE, empty
@@ -84,3 +88,29 @@ def test_subscriptions_of_many_deleted_topics_are_known_gone_by_one_list(monkeyp
     with serving(answer) as server:
         problems = Verifier(HttpAdmin(Connection(server.url)), unused, unused, SourceWriter({}, empty())).verify(steps)
     assert problems == [(steps[0], "the broker did not delete it; all partitions have it")]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_rate_of_a_subscription_that_is_made_later_is_looked_at_without_the_binary_port(
+    stored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic's step comes before that of the subscription, which no list of the topic's subscriptions has yet."""
+    monkeypatch.setattr(confirmed_write, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(topic_policy_reader, "_APART_S", 0.0)
+    rates = from_json("subscription_rates", {"billing": {"messages": 100}})
+    before, after = (
+        TopicResource(TopicName(HERE, "J"), 1, policies) for policies in ({}, {"subscription_rates": rates})
+    )
+    step = Step(Update(before, after, (PolicyChange("subscription_rates", None, rates),), ABOUT))
+    rate = {"dispatchThrottlingRateInMsg": 100, "dispatchThrottlingRateInByte": -1, "ratePeriodInSecond": 1}
+
+    def answer(request: Any) -> Answer:
+        if request.path.endswith("/J/subscriptions"):
+            return answer_json([])
+        return answer_json(rate) if stored and request.path.endswith("/J/billing/dispatchRate") else Answer(204)
+
+    levels, databases = PolicyLevels({}, {}, {}), SourceWriter({}, empty())
+    with serving(answer) as server:
+        admin, client = HttpAdmin(Connection(server.url)), BrokerClient(Connection(server.url))
+        problems = Verifier(admin, client, lambda _: levels, databases).verify([step])
+    assert problems == ([] if stored else [(step, f"subscription_rates: written {rates}, the broker shows None")])

@@ -66,6 +66,14 @@ def test_a_line_that_does_not_parse_exits_64_and_points_to_the_help(line: str, c
     assert " -h" in ran.err.splitlines()[-1] or "Usage: kodoctl" in ran.err
 
 
+@pytest.mark.parametrize("line", ["plan --format json --nope", "plan --nope --format=json", "nope -o json"])
+def test_a_line_that_does_not_parse_and_asks_for_json_gets_its_error_so(line: str) -> None:
+    ran = run_main(*line.split())
+    [problem] = ran.json()["problems"]
+    assert (ran.code, ran.json()["exit_code"], problem["code"]) == (64, 64, "K598")
+    assert "nope" in problem["detail"]
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [

@@ -29,9 +29,11 @@ environments: {prod: {}, dev: {}}
 
 @pytest.fixture(autouse=True)
 def files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file in the default folder, one elsewhere, two contexts, and no development instance."""
+    """A file in the default folder, beside others that name no namespace; one elsewhere, two contexts, and no development instance."""
     (folder / "topologies").mkdir()
     (folder / "topologies" / "shop.yaml").write_text(SHOP, encoding="utf-8")
+    (folder / "topologies" / "kodoctl-rules.yaml").write_text("version: 1\nrules: {}\n", encoding="utf-8")
+    (folder / "topologies" / "a.yaml").write_text("version: 1\n", encoding="utf-8")  # somebody begins to write it
     (folder / "other.yml").write_text(SHOP.replace("orders", "letters"), encoding="utf-8")
     (folder / "broken.yaml").write_text("a: [", encoding="utf-8")
     contexts = [f'[contexts.{name}]\nadmin_url = "http://127.0.0.1:1"\n' for name in ("eu", "us")]

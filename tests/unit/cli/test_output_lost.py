@@ -6,19 +6,24 @@ import errno
 import os
 import subprocess
 import sys
+from contextvars import copy_context
 from pathlib import Path
-from typing import NoReturn
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
 import typer
 
+from kodoctl.apply.fleet_run import ClusterResult
 from kodoctl.apply.report import ApplyEvent, ApplyReport, ChangeOutcome, ChangeStatus, Listener
 from kodoctl.cli.apply import apply_flow
 from kodoctl.cli.apply.apply_report import show_report
 from kodoctl.cli.common.command_target import TargetOptions
 from kodoctl.cli.common.console import command, judge_only, judging, reading, say, tell
+from kodoctl.errors import error
 from kodoctl.plan import plan_file
 from kodoctl.plan.changes import ChangeContext, Create
+from kodoctl.plan.fleet import ONLY, FleetPlan, Member
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import TopicResource
 from tests.samples.inventories import empty, planned, topology, wanted
@@ -26,6 +31,8 @@ from tests.unit.cli.running import kodoctl
 
 GONE = BrokenPipeError(errno.EPIPE, "Broken pipe")
 FULL = OSError(errno.ENOSPC, "No space left on device")
+
+SESSION: Any = SimpleNamespace(connection=SimpleNamespace(context=None))
 
 
 class Broken:
@@ -164,6 +171,70 @@ def test_many_failures_of_one_cause_are_two_lines(capsys) -> None:
         "      PUT persistent/acme/ns/t000/ttl answered 500",
         "Not complete: 0 done, 60 failed; 0 write requests, 0.0 s.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("place", "context", "repeats", "advice"),
+    [
+        ("acme/ns", "", True, "Running the same command again continues with what is left."),
+        ("acme/ns", "", False, "`kodoctl apply --resume acme/ns` continues with what is left."),
+        ("acme/ns", "us", False, "`kodoctl apply --resume acme/ns --context us` continues with what is left."),
+        ("", "", False, "The next plan shows what is left."),
+    ],
+)
+def test_the_advice_for_an_apply_that_is_not_complete_is_a_command_that_continues_it(
+    place: str, context: str, repeats: bool, advice: str, capsys
+) -> None:
+    left = ChangeOutcome(_create(1), ChangeStatus.NOT_STARTED, "interrupted")
+    show_report(ApplyReport((left,), interrupted=True, journal=place), context, repeats=repeats)
+    assert capsys.readouterr().out.splitlines()[-1] == advice
+
+
+@pytest.mark.parametrize(
+    ("command_of_the_journal", "from_file", "repeats"),
+    [
+        ("apply", False, True),
+        ("destroy", False, True),
+        ("resume", False, True),
+        ("undo", False, False),
+        ("forget", False, False),
+        ("apply", True, False),
+    ],
+)
+def test_a_command_that_would_not_continue_when_it_is_run_again_does_not_advise_that(
+    command_of_the_journal: str, from_file: bool, repeats: bool, monkeypatch, capsys
+) -> None:
+    """`undo last`, run again, took back what the interrupted undo had done."""
+    plan, left = planned(wanted(topology()), empty()), ChangeOutcome(_create(1), ChangeStatus.SKIPPED, "x")
+    ended = ClusterResult(ONLY, ApplyReport((left,), journal="acme/ns"))
+    monkeypatch.setattr(apply_flow, "_run", lambda *_: (ended,))
+    with pytest.raises(typer.Exit):
+        _carry_out({ONLY: SESSION}, Member(ONLY, plan), verb=command_of_the_journal, from_file=from_file)
+    assert ("Running the same command again" in capsys.readouterr().out) is repeats
+
+
+def test_a_defect_in_one_cluster_is_shown_beside_the_report_of_another(monkeypatch, capsys) -> None:
+    ended = (ClusterResult("eu", ApplyReport(())), ClusterResult("us", None, ValueError("a defect")))
+    monkeypatch.setattr(apply_flow, "_run", lambda *_: ended)
+    with pytest.raises(typer.Exit) as end:
+        _carry_out({"eu": SESSION, "us": SESSION}, Member("eu", planned(wanted(topology()), empty())))
+    out, err = capsys.readouterr()
+    assert end.value.exit_code == 1
+    assert out.startswith("--- eu\nApplied: 0 done")
+    assert "--- us: perhaps applied in part\nError: a defect of kodoctl [K599]" in err
+
+
+@pytest.mark.parametrize(("from_file", "onward"), [(False, "Running the same command again"), (True, "A new plan")])
+def test_a_cluster_that_a_plan_file_lacks_needs_a_new_plan(from_file: bool, onward: str, capsys) -> None:
+    away = Member("far", None, (error("K514", "no broker answers", "away"),))
+    with pytest.raises(typer.Exit):
+        _carry_out({}, away, from_file=from_file)
+    assert capsys.readouterr().out == f"{onward}, once it answers, continues with what is left.\n"
+
+
+def _carry_out(sessions: dict[str, Any], member: Member, **options: Any) -> None:
+    """In a context of its own, in which the writes of the command begin."""
+    copy_context().run(apply_flow.carry_out, sessions, FleetPlan((member,)), apply_flow.Approval(), **options)
 
 
 def test_who_interrupts_at_the_question_is_told_that_nothing_was_done(monkeypatch, capsys) -> None:

@@ -59,6 +59,20 @@ def test_what_cannot_be_is_told_before_any_cluster_is_asked(line: list[str], tol
     assert told in " ".join(found.err.split())
 
 
+@pytest.mark.parametrize("command", ["plan", "apply", "drift", "status"])
+def test_an_empty_context_among_several_is_no_cluster(command: str) -> None:
+    """As by a variable that is not set. Else the current context would be meant, and its plan alone would be shown."""
+    found = run_main(command, "--context", "", "--context", "eu")
+    assert (found.code, "[K501]" in found.err) == (64, True), found.text
+
+
+def test_a_file_whose_first_context_is_empty_shows_all_its_plans(folder: Path) -> None:
+    fleet = FleetPlan((Member("", PLAN), Member("eu", PLAN)))
+    assert fleet.only is None
+    (folder / "odd.json").write_text(dumps(fleet), encoding="utf-8")
+    assert run_main("show", "odd.json").out.startswith("One plan over 2 clusters")
+
+
 def test_a_file_of_several_clusters_is_shown_again_whole_or_one_of_them() -> None:
     whole = run_main("show", "fleet.json").out
     assert whole.startswith("One plan over 2 clusters: eu, far\n")

@@ -63,6 +63,7 @@ def test_nothing_is_there_yet(database: psycopg.Connection[Any], logical_url: st
         ("ALTER TABLE a REPLICA IDENTITY FULL", {"id", "part", "body"}),
         ("ALTER TABLE a REPLICA IDENTITY NOTHING", None),
         ("ALTER TABLE a DROP CONSTRAINT a_pkey", None),
+        ("ALTER TABLE a DROP CONSTRAINT a_pkey; ALTER TABLE a ADD PRIMARY KEY (part, id) DEFERRABLE", None),
         (
             "ALTER TABLE a ALTER body SET NOT NULL; CREATE UNIQUE INDEX i ON a (body); ALTER TABLE a REPLICA IDENTITY USING INDEX i",
             {"body"},
@@ -149,6 +150,8 @@ def test_a_slot_of_another_database_is_no_slot_of_this_one(
             "the value of URL has a / or : too many: write %2F for a / in the password, %3A for a :",
         ),
         ("mysql://u:geheim@h/d", "the value of URL is no address"),
+        ("postgresql://u:geheim\udcff@h/d", "the value of URL is no address"),  # a byte that is not UTF-8
+        (f"postgresql://u:geheim@{'h' * 70}/d", "the value of URL names a host that no host can have"),
         ("postgresql://u:geheim@127.0.0.1:1/d", "connection"),
         ("postgresql+psycopg://u:geheim@127.0.0.1:1/d", "connection"),
     ],

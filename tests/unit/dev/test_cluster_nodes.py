@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
 import time
@@ -64,7 +65,7 @@ def test_killed_is_told_from_died(folder):
     assert cluster_nodes.kill(folder)
     assert cluster_nodes.state(folder) is NodeState.KILLED
     assert cluster_nodes.stop(folder, patience=1)
-    assert cluster_nodes.state(folder) is NodeState.KILLED
+    assert cluster_nodes.state(folder) is NodeState.STOPPED, "as one that died: it ended with the whole cluster"
 
 
 def test_a_pause_ends_with_its_process(folder, tmp_path):
@@ -90,6 +91,21 @@ def test_a_paused_node_stops_in_order(folder):
     assert cluster_nodes.stop(folder, patience=5)
     assert cluster_nodes.state(folder) is NodeState.STOPPED
     assert cluster_nodes.process_of(folder) is None
+
+
+def test_a_full_disk_keeps_no_node_running(folder, monkeypatch):
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    assert cluster_nodes.stop(folder, patience=5)
+    assert cluster_nodes.state(folder) is NodeState.DIED
+
+
+def test_the_length_of_a_pause_does_not_depend_on_the_clock(folder, monkeypatch):
+    assert cluster_nodes.pause(folder)
+    monkeypatch.setattr("time.time", lambda: 0.0)
+    assert 0 <= (cluster_nodes.resume(folder) or 0) < 60
 
 
 def test_a_damaged_record_is_told(folder):

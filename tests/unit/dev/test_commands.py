@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from kodoctl.cli.application import app
 from kodoctl.cli.dev import dev_progress, dev_views
+from kodoctl.dev import service
+from kodoctl.dev.dev_errors import failure
 from kodoctl.dev.instance import Auth, EngineName, Homes, Instance, write
 from kodoctl.dev.java_engine import JavaEngine
 from kodoctl.dev.ports import Ports
@@ -172,6 +175,26 @@ def test_stopped_and_died_are_told_apart(kodoctl, tmp_path):
     assert re.search(r"dead +died", told.stdout)
     assert kodoctl("down", "--all").stdout == "`calm` was not running.\n`dead` was not running.\n"
     assert re.search(r"dead +stopped", kodoctl("status").stdout)
+
+
+def test_an_instance_that_cannot_be_stopped_keeps_no_other_from_being_stopped(kodoctl, tmp_path, monkeypatch):
+    names = ("calm", "dead", "deaf")
+    for name in names:
+        remember(tmp_path, name, process=Process(1, "long ago"))
+    down = service.down
+
+    def stop(places: Any, environ: Any, name: str, tell: Any) -> bool:
+        if name in deaf:
+            raise failure("K620", "does not end", f"`{name}`")
+        return down(places, environ, name, tell)
+
+    monkeypatch.setattr(service, "down", stop)
+    deaf = {"calm"}
+    told = kodoctl("down", "--all")
+    assert (told.exit_code, told.stdout) == (1, "`dead` was not running.\n`deaf` was not running.\n")
+    assert told.stderr.count("K620") == 1
+    deaf = {"calm", "deaf"}
+    assert kodoctl("down", "--all").stderr.count("K620") == 2
 
 
 def test_removing_data_wants_to_be_said_twice_without_a_terminal(kodoctl, tmp_path):

@@ -88,6 +88,8 @@ match sys.argv[1:]:
                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         open(here("container"), "w").write(str(server.pid))
         open(here("volume"), "a").write("started ")
+        if os.path.exists(here("port-taken")):
+            sys.exit("docker: Error response: port is already allocated\\n\\nRun 'docker run --help' for more information")
     case ["inspect", "--format", "{{{{.State.Running}}}}", name]:
         if not pid: sys.exit("no such object")
         print(str(running()).lower())
@@ -282,3 +284,28 @@ def test_a_start_that_fails_tells_the_log_and_leaves_nothing_running(daemon, hom
     with pytest.raises(KodoctlError, match=r"(?s)K608.*broker says hello"):
         up(homes, daemon.environ, asked, quiet)
     assert not daemon.has("container")
+
+
+def test_a_container_that_docker_cannot_start_is_removed_and_the_reason_is_told(daemon, homes, asked):
+    daemon.set("port-taken")
+    with pytest.raises(KodoctlError, match=r"K618.*`docker run` failed: docker: Error response: port is already"):
+        up(homes, daemon.environ, asked, quiet)
+    assert not daemon.has("container")
+    assert [one.state for one in service.status(homes, daemon.environ)] == [InstanceState.STOPPED]
+
+
+def test_a_volume_is_not_wiped_by_a_start_that_replaces_one_on_java(daemon, homes, asked):
+    daemon.set("volume")
+    java = Instance("two", "4.2.4", EngineName.JAVA, Auth.NONE, Ports(8081, 6651, 3182))
+    instance.write(homes.folder("two"), java)
+    with pytest.raises(KodoctlError, match=r"K623.*the Docker volume"):
+        up(homes, daemon.environ, asked, quiet)
+    assert daemon.has("volume")
+    assert service.find_instance(homes, "two") == java
+
+
+def test_without_a_daemon_nobody_knows_whether_there_is_a_volume(daemon, homes):
+    daemon.set("volume")
+    daemon.set("no-daemon")
+    with pytest.raises(KodoctlError, match="K618"):
+        docker.DockerEngine(homes, daemon.environ).leftover(INSTANCE)

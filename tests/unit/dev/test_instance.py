@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -72,13 +73,21 @@ def test_all_by_name_and_nothing_else(homes):
 
 @pytest.mark.parametrize(
     "content",
-    ["", "{", "[]", "null", '{"format_version": 1}', json.dumps({"format_version": 2, "name": "dev"})],
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"format_version": 1}',
+        json.dumps({"format_version": 2, "name": "dev"}),
+        json.dumps({"format_version": 1, **asdict(INSTANCE), "ports": {"admin": "1@x", "broker": 2, "bookie": 3}}),
+    ],
 )
 def test_a_damaged_record_names_the_file_and_what_to_do(homes, content):
     folder = homes.folder("dev")
     folder.path.mkdir(parents=True)
     folder.record.write_text(content)
-    with pytest.raises(KodoctlError, match=r"K621.*remove the folder") as caught:
+    with pytest.raises(KodoctlError, match=r"(?s)K621.*by hand if it runs, then remove the folder") as caught:
         read_instance(folder)
     assert str(folder.record) in str(caught.value)
 
@@ -128,3 +137,10 @@ def test_a_cluster_is_remembered_with_the_ports_of_its_nodes(tmp_path):
     assert read_instance(folder) is None
     write(folder, there)
     assert read_instance(folder) == there
+
+
+def test_a_copy_of_a_folder_is_no_instance(homes):
+    write(homes.folder("dev"), INSTANCE)
+    shutil.copytree(homes.folder("dev").path, homes.folder("backup").path)
+    assert read_instance(homes.folder("backup")) is None
+    assert all_instances(homes) == [INSTANCE]

@@ -215,3 +215,16 @@ def test_an_interrupted_fetch_ends_maven_and_leaves_nothing(home, maven):
     with pytest.raises(ProcessLookupError):
         os.kill(int((maven.folder / "pid").read_text()), 0)
     assert left(home) == ["pulsar-4.2.4-maven.log"]
+
+
+def test_the_log_is_not_that_of_a_maven_whose_kodoctl_was_killed(home, maven):
+    home.mkdir()
+    with (home / "pulsar-4.2.4-maven.log").open("w") as orphan:
+        orphan.write("x" * 10_000)
+        orphan.flush()
+        maven.does(extra="print('[ERROR] could not find artifact', flush=True); time.sleep(0.5); sys.exit(1)")
+        with pytest.raises(KodoctlError, match="does not have this version"):
+            jars.ensure(
+                home, "4.2.4", maven.environ, lambda _: print("[ERROR] disk quota exceeded", file=orphan, flush=True)
+            )
+    assert "quota" not in (home / "pulsar-4.2.4-maven.log").read_text()

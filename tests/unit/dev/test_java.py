@@ -51,6 +51,12 @@ def test_java_home_comes_before_the_path(tmp_path):
     assert java.find({**environ, "JAVA_HOME": str(tmp_path / "home")}, 17).feature == 25
 
 
+def test_a_relative_java_home_begins_in_the_working_folder(tmp_path, monkeypatch):
+    stand_in(tmp_path / "home" / "bin", 'openjdk version "25"')
+    monkeypatch.chdir(tmp_path)
+    assert java.find({"JAVA_HOME": "home"}, 17).program == tmp_path / "home" / "bin" / "java"
+
+
 @pytest.mark.parametrize(
     ("environ", "told"),
     [

@@ -169,3 +169,24 @@ class TestFollow:
             self.append(file, "first of the new\n")()
 
         assert self.follow(file, roll, lambda: None, lambda: None) == ["last of the old", "first of the new"]
+
+    def test_over_an_emptied_file(self, tmp_path):
+        file = tmp_path / "log"
+        file.write_text("old\n" * 100)
+
+        def make_room():
+            file.write_text("")
+
+        told = self.follow(file, make_room, self.append(file, "first after it\n"), lambda: None, lambda: None)
+        assert told == ["first after it"]
+
+    def test_an_unfinished_line_does_not_run_into_the_next_file(self, tmp_path):
+        file = tmp_path / "log"
+        file.write_text("old\n")
+
+        def restart():
+            file.rename(tmp_path / "log.before")
+            self.append(file, "first of the new\n")()
+
+        told = self.follow(file, self.append(file, "killed in the mid"), restart, lambda: None, lambda: None)
+        assert told == ["killed in the mid", "first of the new"]

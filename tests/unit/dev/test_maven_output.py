@@ -130,5 +130,11 @@ def test_users_in_addresses_are_never_shown():
     assert "example" not in shown
 
 
+def test_addresses_of_version_6_are_never_shown():
+    line = "Connect to repo.example.org:443 [repo.example.org/fd00:1:0:0:0:0:0:2a%eth0] at 12:30:45 failed"
+    shown = without_addresses(line, [f"Downloading {URL}/a.jar"])
+    assert shown == "Connect to … [……] at 12:30:45 failed"
+
+
 def test_a_very_long_line_is_cut():
     assert len(without_addresses("x" * 5000, [])) < 400

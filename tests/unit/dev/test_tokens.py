@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 
 import jwt
@@ -64,3 +65,19 @@ def test_without_authentication_there_are_none_and_it_says_how_to_get_them(folde
     with pytest.raises(KodoctlError, match=r"K616.*`kodoctl dev up --auth token --name two`"):
         tokens.token(folder, replace(INSTANCE, auth=Auth.NONE), "planner")
     assert not folder.key.exists()
+
+
+def test_a_key_that_could_not_be_written_is_made_the_next_time(folder, monkeypatch):
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def killed(_: int) -> None:
+        raise KeyboardInterrupt
+
+    for end in (full, killed):
+        with monkeypatch.context() as patch:
+            patch.setattr("os.fsync", end)
+            patch.setattr("secrets.token_bytes", lambda _: b"part")
+            with pytest.raises((OSError, KeyboardInterrupt)):
+                tokens.ensure_key(folder)
+    assert len(tokens.ensure_key(folder)) == 32

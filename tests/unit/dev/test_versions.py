@@ -16,7 +16,9 @@ def test_a_line_or_an_exact_release(asked, version):
     assert versions.exact(asked) == version
 
 
-@pytest.mark.parametrize("asked", ["", "4", "3.3", "4.1", "latest", "4.2.x", "4.2.4-rc1", "../4.2.4", "4.2.4 -o"])
+@pytest.mark.parametrize(
+    "asked", ["", "4", "3.3", "4.1", "latest", "4.2.x", "4.2.4-rc1", "../4.2.4", "4.2.4 -o", "4.٢.4"]
+)
 def test_anything_else_is_refused(asked):
     with pytest.raises(UsageError, match=r"K611"):
         versions.exact(asked)

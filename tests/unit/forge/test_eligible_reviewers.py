@@ -105,6 +105,7 @@ def test_approvals_of_bots_and_of_accounts_that_are_gone_are_none_and_spoil_noth
     job.shows(SMALL)
     job.forge.approve(1, None)
     job.forge.approve(1, "github-actions[bot]")
+    job.forge.approve(1, "Copilot")
     job.forge.merge(1, MERGED)
     assert NOBODY in job.refused("--require-review")
     job.forge.approve(1)
@@ -130,6 +131,10 @@ def _by_a_bot(job: Job) -> None:
     job.forge.push(1, HEAD, "renovate[bot]")
 
 
+def _by_an_agent(job: Job) -> None:
+    job.forge.act(1, "push", {"login": "Copilot", "type": "Bot"}, HEAD, HEAD)
+
+
 def _by_a_key(job: Job) -> None:
     job.forge.act(1, "push", None, HEAD, HEAD)
 
@@ -147,6 +152,7 @@ def _false_web(job: Job) -> None:
     [
         (_unlinked, "the author of cccccccc has an e-mail address of no account, who@knows.test"),
         (_by_a_bot, "who pushed aaaaaaaa is renovate[bot]"),
+        (_by_an_agent, "who pushed aaaaaaaa is copilot"),
         (_by_a_key, "who pushed aaaaaaaa is not known"),
         (_forgotten, "who pushed eeeeeeee is not known"),
         (_false_web, "the committer of aaaaaaaa has an e-mail address of no account"),
@@ -157,7 +163,9 @@ def test_whoever_has_no_name_may_be_the_one_who_approves_so_that_another_must_to
 ) -> None:
     make(job)
     _merged(job, "ben")
-    assert f"ben approved, and 2 must: {said}" in job.refused("--require-review")
+    reason = job.refused("--require-review")
+    assert f"ben approved, and 2 must: {said}" in reason
+    assert "too few others of the repository approved" in reason
     job.forge.approve(1, "cora")
     assert job.asks("--require-review").code == 0
 

@@ -453,6 +453,10 @@ def test_authorities_of_a_gitlab_of_one_s_own_are_those_that_the_runner_names(
         assert "REQUESTS_CA_BUNDLE" in run_main("review", "post", "plan.json").err
         gitlab_job.patch.setenv("CI_SERVER_TLS_CA_FILE", str(certificates / "ca.pem"))
         assert "401" in run_main("review", "post", "plan.json").err
+        gitlab_job.patch.delenv("CI_SERVER_TLS_CA_FILE")
+        gitlab_job.patch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "nowhere.pem"))
+        found = run_main("review", "post", "plan.json")
+        assert ("K546" in found.err, "check REQUESTS_CA_BUNDLE" in found.err) == (True, True), found.err
 
 
 @pytest.mark.parametrize("signed_by", ["gitlab", "system"])
@@ -477,6 +481,16 @@ def test_a_storage_that_downloads_come_from_has_an_authority_of_the_runner_or_of
             )
             with closing(http):
                 assert http.download("jobs/1/artifacts", needs="") == b"plan"
+
+
+def test_a_redirect_may_name_the_path_alone() -> None:
+    def answer(request: Request) -> Answer:
+        moved = Answer(302, headers={"Location": "/storage/plan.zip"})
+        return answer_json({"fine": True}) if request.path == "/storage/plan.zip" else moved
+
+    with serving(answer) as forge, closing(RestClient(forge.url, "", "acme/shop", Secret("glpat"))) as http:
+        assert http.download("jobs/1/artifacts", needs="") == b'{"fine": true}'
+    assert [one.headers.get("Authorization") for one in forge.requests] == ["Bearer glpat", None]
 
 
 @pytest.mark.parametrize("downloads", [True, False])

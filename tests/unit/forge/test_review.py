@@ -114,6 +114,13 @@ def _damaged(job: Job) -> None:
     job.forge.artifacts[number] = (row, archive[: len(archive) // 2])
 
 
+def _garbled(job: Job) -> None:
+    """Damaged within the packed data: the zip file's own lists are whole."""
+    [(number, (row, archive))] = job.forge.artifacts.items()
+    middle = len(archive) // 3
+    job.forge.artifacts[number] = (row, archive[:middle] + bytes(40) + archive[middle + 40 :])
+
+
 def _two_files(job: Job) -> None:
     [(number, (row, _))] = job.forge.artifacts.items()
     job.forge.artifacts[number] = (row, zipped({"plan.json": plan_file.dumps(SMALL).encode(), "other": b""}))
@@ -150,6 +157,7 @@ def _another_merge(job: Job) -> None:
         (_other_base, "was merged into 'mallorys', this job is of 'main'"),
         (_no_artifact, "never uploaded, or expired"),
         (_damaged, "holds no plan"),
+        (_garbled, "holds no plan"),
         (_two_files, "holds no plan"),
         (_no_plan, "holds no plan"),
         (_another_merge, "came with no pull request"),

@@ -7,6 +7,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from http.client import RemoteDisconnected
 from typing import Any
 from urllib.request import urlopen
 
@@ -46,8 +47,11 @@ def _connected(server: MetricsServer) -> socket.socket:
 
 
 def _is_well(server: MetricsServer) -> bool:
-    with urlopen(f"http://{server.address}/healthz", timeout=20) as answer:
-        return bool(answer.status == 200)
+    try:
+        with urlopen(f"http://{server.address}/healthz", timeout=20) as answer:
+            return bool(answer.status == 200)
+    except RemoteDisconnected:  # at its own deadline, on a busy machine
+        return False
 
 
 def _ended(line: socket.socket) -> None:
@@ -89,7 +93,7 @@ def test_a_connection_ends_at_its_deadline_whatever_it_does(
 ) -> None:
     with _server(0.2) as server, _connected(server) as line:
         behave(line)
-        assert _is_well(server)
+        eventually(lambda: _is_well(server))
     assert capfd.readouterr().err == "", "a connection that breaks is no news"
 
 

@@ -18,6 +18,7 @@ from kodoctl.errors import UsageError
 from kodoctl.host.private_files import create_private, make_folder, make_private, write_private, write_whole
 from kodoctl.pulsar.connection.connection import write_context
 from kodoctl.recall.ledger.delta_ledger import DeltaLedger
+from kodoctl.recall.ledger.recall_ledger import RecallEntry, RecallEvent
 from kodoctl.recall.plan.letter_table import LetterTableWriter
 from kodoctl.topology.names import NamespaceName
 
@@ -69,8 +70,6 @@ def test_plans_with_their_letters_are_for_their_owner_alone(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("work", ["create", "append"])
 def test_a_ledger_is_for_its_owner_alone_unless_its_folder_is_there(work: str, tmp_path: Path) -> None:
-    from kodoctl.recall.ledger.recall_ledger import RecallEntry, RecallEvent
-
     shared = tmp_path / "shared"
     shared.mkdir(0o755)
     for folder in (tmp_path / ".kodoctl" / "recall", shared):
@@ -83,6 +82,17 @@ def test_a_ledger_is_for_its_owner_alone_unless_its_folder_is_there(work: str, t
     assert [mode(one) for one in (tmp_path / ".kodoctl", tmp_path / ".kodoctl" / "recall", shared)] == [
         0o700, 0o700, 0o755,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("work", ["create", "append"])
+def test_a_ledger_at_a_uri_of_this_machine_is_for_its_owner_alone(work: str, tmp_path: Path) -> None:
+    ledger = DeltaLedger(f"file://{tmp_path}/our%20data/recall")
+    if work == "create":
+        ledger.create()
+    else:
+        ledger.append([RecallEntry("run", RecallEvent.INTENT, "id", "topic", "1:1:0:-1", 1)])
+    assert ledger.exists()
+    assert [mode(tmp_path / one) for one in ("our data", "our data/recall")] == [0o700, 0o700]
 
 
 def test_a_landing_is_made_as_the_system_says_within_a_folder_of_its_owner(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ def test_one_object_leaves_its_ledger_and_everything_else_stays() -> None:
     assert (owner.name, owner.leaves) == ("trade", False)
     assert owner.grants.keys() == {"grant.persistent://acme/ns/J/anna"}
     assert owner.digest == ""  # what is applied is no longer what the file says
+    assert owner.partial  # intents of other objects stay
     assert not plan.refused
 
 

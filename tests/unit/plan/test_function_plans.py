@@ -14,6 +14,7 @@ from kodoctl.plan import serialization
 from kodoctl.plan.approval import unapproved_changes
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, FieldName, Forget, Origin, Update
 from kodoctl.plan.diff import Allowances, diff, with_namespaces
+from kodoctl.plan.forget import forget_plan
 from kodoctl.plan.git_baseline import Baseline
 from kodoctl.plan.history import Applied
 from kodoctl.plan.importing.import_planner import import_namespace
@@ -262,6 +263,9 @@ def test_a_subscription_that_a_pattern_reads_by_is_not_lost_with_its_function_no
     sink = "sinks: {other: {package: 'builtin://x', inputs: [orders], subscription: s}}\n"
     findings = [one for one in planned(wanted(topology(TOPICS, sink)), matched()).findings if one.code == "K450"]
     assert ["declare for sink.acme/ns/other:" in one.detail for one in findings] == [True]
+    other = "sinks: {other: {package: 'builtin://x', inputs_pattern: 'persistent://acme/ns/or.*', subscription: s}}\n"
+    findings = [one for one in planned(wanted(topology(TOPICS, other)), matched()).findings if one.code == "K450"]
+    assert ["declare for sink.acme/ns/other:" in one.detail for one in findings] == [True]
     assert not [
         one
         for one in planned(workers, matched(pattern="x.*", inputs=frozenset({"x.*"}))).findings
@@ -371,6 +375,21 @@ def test_a_plan_is_carried_out_only_where_functions_can_be_read_and_are_ours() -
     assert stale.code == "K533"
     (others,) = of_others(plan, changed(side, LiveObject(ENRICH, None, RUNNING)))
     assert "belongs to nobody" in others.detail
+
+
+def test_a_function_is_given_up_without_its_worker_and_the_plan_says_that_its_marker_stays() -> None:
+    side = there(declared())
+    away = replace(changed(side, without=[ENRICH.address]), unread_functions={f"function.{HERE}": "no answer"})
+    plan = forget_plan(away, [ENRICH.address], frozenset())
+    (change,) = plan.changes
+    assert isinstance(change, Forget)
+    assert change.before is None
+    assert change.about.reason == (
+        "given up without a look at it (no answer): it stays as it is, and so does a marker of trade on it"
+    )
+    assert not [*plan.findings, *unknown_objects(plan, away), *staleness(plan, away), *of_others(plan, away)]
+    (stale,) = staleness(plan, side)  # the worker is back: a new plan sees the function
+    assert stale.code == "K533"
 
 
 def _undone(changes: tuple[Change, ...], side: Live) -> tuple[set[tuple[str, str]], list[str]]:

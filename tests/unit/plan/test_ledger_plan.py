@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kodoctl.documents.plan_actions import Action
-from kodoctl.plan.ledger_plan import ledger_pending
+from kodoctl.plan.ledger_plan import leaving, ledger_after, ledger_pending, with_entry
 from kodoctl.plan.plan import desired_digest
 from kodoctl.pulsar.values.ledger import OwnershipKind, Source
 from kodoctl.pulsar.values.live_objects import validates
@@ -88,6 +88,25 @@ def test_a_first_apply_and_an_entry_that_ends_have_something_to_write() -> None:
     moved = applied(wanted(FILE))
     plan = planned(wanted(FILE.replace("namespace: ns", "namespace: new")), moved)
     assert ledger_pending([owner for owner in plan.owners if owner.leaves], moved)
+
+
+def test_an_entry_that_ends_and_still_lists_something_is_written_once() -> None:
+    new = FILE.replace("namespace: ns", "namespace: new")
+    entry = leaving(applied(wanted(FILE)).ledgers[HERE]["trade"])
+    left = ledger_after(entry, {"function.acme/ns/enrich": OwnershipKind.CREATED})
+    there = replace(applied(wanted(new)), unread_functions={f"function.{HERE}": "no answer"})
+    for settings, pending in (({}, False), ({"a/s": {"concurrency": 2}}, True)):
+        before = with_ledger(there, HERE, replace(left, consumers=settings))
+        plan = planned(wanted(new), before)
+        assert plan.empty
+        assert ledger_pending(plan.owners, before) == pending
+
+
+def test_an_intent_of_what_flags_leave_out_is_nothing_to_write() -> None:
+    entry = applied(wanted(FILE)).ledgers[HERE]["trade"].with_holdings({"topic.x": OwnershipKind.INTENT})
+    before = with_ledger(applied(wanted(FILE)), HERE, entry)
+    assert ledger_pending([with_entry(entry)], before)
+    assert not ledger_pending([replace(with_entry(entry), partial=True)], before)
 
 
 def test_a_copy_without_git_does_not_make_the_ledger_forget_where_the_file_is_from() -> None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from kodoctl.errors import Remedy
 from kodoctl.plan.changes import Adopt, Forget, Update
-from kodoctl.plan.diff import with_namespaces
+from kodoctl.plan.diff import diff, with_namespaces
 from kodoctl.plan.inventory import Desired
 from kodoctl.plan.ownership import claim
+from kodoctl.plan.targeting import choose
 from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind, Source
 from kodoctl.pulsar.values.live_objects import LiveObject
 from kodoctl.topology.model.policies import Foreign
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import NamespaceResource, SubscriptionResource, TopicResource
+from kodoctl.topology.target_flags import TargetFlags
 from kodoctl.topology.units import Duration
 from tests.samples.inventories import (
     HERE,
@@ -398,3 +402,12 @@ def test_a_destroyed_topology_forgets_a_namespace_that_stays_and_deletes_one_tha
     for found in stays:
         assert ("forget", "namespace.acme/ns") in said(found.changes)
     assert ("delete", "namespace.acme/ns") in said(with_namespaces(difference(gone, alone), gone.names, alone).changes)
+
+
+@pytest.mark.parametrize("excluded", ["namespace.acme/ns", "grant.acme/ns/ann"])
+def test_a_namespace_stays_if_flags_leave_out_what_is_recorded_there(excluded: str) -> None:
+    gone = Desired((), None, {}, destroyed=frozenset({"trade"}))
+    there = applied(wanted(topology("{J: {}}", "namespace_grants: {ann: [consume]}\n")))
+    part = diff(gone, there, chosen=choose(TargetFlags(excludes=(excluded,)), gone, there))
+    kinds = {address.partition(".")[0] for _, address in said(with_namespaces(part, gone.names, there).changes)}
+    assert kinds == {"topic", "grant"} - {excluded.partition(".")[0]}

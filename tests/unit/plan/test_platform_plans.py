@@ -10,7 +10,7 @@ import pytest
 from kodoctl.errors import Severity
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Origin, Update
-from kodoctl.plan.diff import Allowances, diff
+from kodoctl.plan.diff import Allowances, diff, with_namespaces
 from kodoctl.plan.drift import split
 from kodoctl.plan.field_diff import platform_fields
 from kodoctl.plan.forget import forget_plan
@@ -41,6 +41,7 @@ from tests.samples.inventories import (
     NOW,
     applied,
     changed,
+    difference,
     empty,
     planned,
     planned_part,
@@ -209,6 +210,54 @@ def test_they_are_deleted_after_their_users_and_before_their_home() -> None:
     gone = places(tuple(Delete(one, about) for one in (*ALL, own, home, user)), deleting=True)
     assert gone[user.address] < gone[SHOP.address] < gone[EAST.address] < gone[home.address]
     assert gone[user.address] < gone[BATCH.address] < gone[home.address]
+
+
+def _home(name: str, platform: str, more: str = "") -> str:
+    """A file whose namespace has the name of the file and is the home of these objects."""
+    return topology("{}", f"{more}platform: {{{platform}}}\n", name=name, namespace=name)
+
+
+GROUPS = (_home("a", "resource_groups: {g1: {}}"), _home("b", "resource_groups: {g2: {}}"))
+JOINED = _home("b", "resource_groups: {g2: {}}", "namespace_policies: {resource_group: g1}\n")
+ADDRESSES = "{service_url: 'http://far:8080', broker_service_url: 'pulsar://far:6650'}"
+
+
+def _gone(*files: str) -> tuple[Change, ...]:
+    """Deletes of all that these files declare, in a destroy of all their topologies."""
+    there, nothing = applied(wanted(*files)), Desired((), None, {}, destroyed=wanted(*files).names)
+    return with_namespaces(difference(nothing, there), nothing.names, there).changes
+
+
+def test_homes_that_are_made_or_go_together_wait_for_no_object_of_each_other() -> None:
+    made, gone = places(planned(wanted(*GROUPS), empty()).changes), places(_gone(*GROUPS), deleting=True)
+    for home, group in (("a", "g1"), ("b", "g2")):
+        assert made[f"namespace.acme/{home}"] < made[f"resource_group.{group}"]
+        assert gone[f"namespace.acme/{home}"] > gone[f"resource_group.{group}"]
+
+
+def test_a_home_waits_for_its_resource_group_of_another_home() -> None:
+    made = places(planned(wanted(GROUPS[0], JOINED), empty()).changes)
+    order = ("namespace.acme/a", "resource_group.g1", "namespace.acme/b", "resource_group.g2")
+    assert [made[one] for one in order] == [0, 1, 2, 3]
+    gone = places(_gone(GROUPS[0], JOINED), deleting=True)
+    assert [gone[one] for one in order] == [3, 2, 1, 0]
+
+
+def test_homes_that_use_each_others_groups_have_an_order_all_the_same() -> None:
+    files = (_home("a", "resource_groups: {g1: {}}", "namespace_policies: {resource_group: g2}\n"), JOINED)
+    assert len(places(planned(wanted(*files), empty()).changes)) == 4
+    assert len(places(_gone(*files), deleting=True)) == 4
+
+
+def test_a_tenant_comes_after_a_new_cluster_and_before_its_own_namespaces_only() -> None:
+    estate = f"version: 1\nname: x\ntenant: x\nnamespace: b\ncreate_tenant: {{clusters: [c]}}\ntopics: {{}}\nplatform: {{clusters: {{far: {ADDRESSES}}}}}\n"
+    other = "version: 1\nname: t\ntenant: t\nnamespace: n\ncreate_tenant: {clusters: [c]}\ntopics: {}\n"
+    made = places(planned(wanted(estate, other), empty()).changes)
+    order = ("tenant.x", "namespace.x/b", "cluster.far", "tenant.t", "namespace.t/n")
+    assert [made[one] for one in order] == [0, 1, 2, 3, 4]
+    both = f"{other}platform: {{clusters: {{near: {ADDRESSES}}}}}\n"
+    made = places(planned(wanted(estate, both), empty()).changes)
+    assert made["tenant.t"] < made["namespace.t/n"] < made["cluster.near"]
 
 
 def test_an_adopted_object_is_updated_after_its_adoption() -> None:

@@ -284,5 +284,8 @@ def test_the_ledger_keeps_the_database() -> None:
         assert refused.code == "K440"
     (finding,) = (one for one in planned(ONE, replace(live, databases={"URL": other})).findings if one.code == "K440")
     assert finding.severity is Severity.ERROR
-    forgotten = forget_plan(live, [PUBLICATION.address], frozenset()).owners
-    assert [one.databases for one in forgotten] == [{}]
+    away = replace(live, databases={}, objects={})
+    forgetting = [forget_plan(known, [PUBLICATION.address], frozenset()) for known in (live, away)]
+    assert [[one.databases for one in plan.owners] for plan in forgetting] == [[{}], [{}]]
+    (change,) = forgetting[1].changes
+    assert change.about.reason.endswith("it stays as it is, and so does a marker of trade on it")

@@ -11,6 +11,7 @@ from kodoctl.errors import Severity
 from kodoctl.plan.changes import Create, Delete, Forget, Update
 from kodoctl.plan.diff import Allowances
 from kodoctl.plan.history import Applied
+from kodoctl.plan.ledger_plan import LedgerPlan
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.undo import backwards, undo_plan
 from kodoctl.pulsar.values import ledger as ledgers
@@ -241,6 +242,81 @@ def test_what_no_plan_takes_back_is_named() -> None:
     assert not changes
     assert [finding.severity for finding in findings] == [Severity.NOTE] * 3
     assert "nobody knows (failed: 412)" in findings[-1].detail
+
+
+BENS = {"grant.persistent://acme/ns/K/ben": frozenset({"produce"})}
+
+
+def _later(one: Applied, text: str) -> LedgerPlan:
+    """The future entry if an apply is undone after another one of this file."""
+    [owner] = _undo(one, applied(wanted(text))).owners
+    return owner
+
+
+def test_grants_that_a_later_apply_gave_stay_in_the_ledger() -> None:
+    one, _, _ = _done("{J: {producers: [ann]}}", "{J: {producers: [eve]}}")
+    owner = _later(one, topology("{J: {producers: [eve]}, K: {producers: [ben]}}"))
+    assert owner.grants == {f"grant.{J}/ann": frozenset({"produce"}), **BENS}
+    assert (owner.partial, owner.ends) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("then", "later", "left"),
+    [
+        ("ttl: 1d, max_topics: 9", "ttl: 1d, max_topics: 9, max_consumers: 3", {"ttl", "max_consumers"}),
+        ("max_topics: 9", "max_topics: 9, max_consumers: 3", {"ttl", "max_consumers"}),
+        ("max_topics: 9", "max_consumers: 3", {"ttl", "max_consumers"}),
+        ("ttl: 1d", "ttl: 1d, max_consumers: 3", {"ttl", "max_consumers"}),
+    ],
+)
+def test_namespace_policies_that_a_later_apply_names_stay_in_the_ledger(then: str, later: str, left: set[str]) -> None:
+    heads = [f"namespace_policies: {{{policies}}}\n" for policies in ("ttl: 1d", then, later)]
+    files = [topology("{}", head) for head in heads]
+    start = applied(wanted(files[0]))
+    changes = planned(wanted(files[1]), start).changes
+    texts = {f"{HERE}/trade": ledgers.encode(start.ledgers[HERE]["trade"])}
+    one = Applied("aa11", "apply", "anna", 1, None, "d", texts, ended=2, complete=True, total=9, done=changes)
+    assert _later(one, files[2]).namespace_keys == left
+
+
+def test_a_first_apply_leaves_what_a_later_one_recorded() -> None:
+    one, _, _ = _done("", f"{{J: {PLAIN}}}")
+    owner = _later(one, topology(f"{{J: {PLAIN}, K: {{producers: [ben]}}}}", "namespace_policies: {ttl: 1d}\n"))
+    assert owner.leaves
+    assert owner.grants == BENS
+    assert owner.namespace_keys == {"ttl"}
+
+
+def test_an_entry_with_an_intent_stays_because_its_object_may_exist() -> None:
+    one, _, end = _done("", f"{{J: {PLAIN}}}")
+    entry = end.ledgers[HERE]["trade"].with_holdings({"topic.persistent://acme/ns/K": OwnershipKind.INTENT})
+    [owner] = _undo(one, with_ledger(end, HERE, entry)).owners
+    assert (owner.ends, owner.partial) == (False, True)
+
+
+def test_policies_of_an_adopted_namespace_are_given_up_with_it() -> None:
+    head = "namespace_policies: {ttl: 1d}\n"
+    there = applied(wanted(topology("{}", head)))
+    adopting = planned(wanted(topology("{}", head)), replace(there, ledgers={})).changes
+    texts = {f"{HERE}/trade": None}
+    one = Applied("aa11", "apply", "anna", 1, None, "d", texts, ended=2, complete=True, total=9, done=adopting)
+    [owner] = _undo(one, there).owners
+    assert owner.leaves
+    assert not owner.namespace_keys
+
+
+def test_grants_of_a_topology_that_was_renamed_go_back_to_its_earlier_entry() -> None:
+    old, new = (topology("{J: {producers: [ann]}}", name=name) for name in ("old", "trade"))
+    start, end = applied(wanted(old)), applied(wanted(new))
+    entry = start.ledgers[HERE]["old"]
+    texts = {f"{HERE}/old": ledgers.encode(entry), f"{HERE}/trade": None}
+    one = Applied("aa11", "apply", "anna", 1, None, "d", texts, ended=2, complete=True, total=9)
+    owners = {owner.name: owner for owner in _undo(one, end).owners}
+    assert owners["old"].grants == entry.grants
+    assert (owners["trade"].leaves, owners["trade"].grants) == (True, {})
+    cleared = replace(entry, grants={})  # something that could not be read kept the entry
+    owners = {owner.name: owner for owner in _undo(one, with_ledger(end, HERE, cleared)).owners}
+    assert owners["old"].grants == entry.grants
 
 
 FORGOTTEN = "{J: {subscriptions: {s: {states: [], dead_letter: false, workers: [anna]}}}}"

@@ -131,6 +131,9 @@ def test_a_warning_alone_puts_nothing_at_stake(dangers: tuple[Diagnostic, ...], 
     assert ('<span class="verdict refused">at stake</span>' in page) is stake
     assert ("At stake: 1 object" in page) is stake
     assert ('<span class="verdict warned">warning</span>' in page) is (bool(dangers) and not stake)
+    comment = markdown(plan_of(updated(0, "3d", *dangers)))
+    assert ("**Destructive: 1 object**" in comment) is stake
+    assert ("**Warnings: 1 object**" in comment) is (bool(dangers) and not stake)
 
 
 def test_a_page_folds_by_change_names_every_topic_and_shows_no_backticks() -> None:
@@ -170,6 +173,15 @@ def test_drift_says_alike_changes_once() -> None:
     shown = "\n".join(line.text for line in drift_lines(document, TARGET))
     assert shown.count("→ 1h") == 1
     assert "30 topics: ttl unset" in shown
+
+
+def test_drift_says_a_warning_of_many_changes_once() -> None:
+    changes = to_json(plan_of(*map(revoked, range(6))))["changes"]
+    side = wanted(topology("{}"))
+    document = drift_json(split(planned(side, applied(side)), applied(side), count_unmanaged=False), {})
+    shown = "\n".join(line.text for line in drift_lines({**document, "by_hand": changes}, TARGET))
+    assert (shown.count("K404"), shown.count("anna loses consume")) == (1, 1)
+    assert "T05" in shown
 
 
 def test_drift_shows_the_subscription_of_a_new_topic_with_it() -> None:

@@ -45,6 +45,7 @@ def test_a_plan_with_a_store_says_what_is_skipped() -> None:
     plan = shown(made(store=True, summary={**made()["summary"], "done": 3}))
     assert "3 are skipped: done, says the workers' store" in plan
     assert "not known (--store" not in plan
+    assert "For such messages run `kodo-consumer inbox retry`." in plan
 
 
 @pytest.mark.parametrize(

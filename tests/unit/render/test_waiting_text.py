@@ -83,6 +83,8 @@ def test_a_plan_of_waiting_messages_speaks_of_them_and_of_its_own_commands() -> 
     assert "--again" not in text
     assert "to move" in text
     assert "made " not in text, "it is shown as it is made"
+    shown["summary"] = {**shown["summary"], "left_out": {"of tomorrow {x}": 4}}
+    assert "    4 of tomorrow {x}" in [line.text for line in recall_plan_lines(shown, "context dev")]
     applied = [line.text for line in recall_plan_lines(shown, "context dev", earlier=True)]
     assert f"  made   {time_text(PLAN.made_at)}; the ages below are as of then" in applied
     report = SendReport(

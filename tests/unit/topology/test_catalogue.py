@@ -206,6 +206,7 @@ def test_fields_of_an_avro_record() -> None:
             {"name": "b", "type": ["null", {"type": "record", "name": "Item"}], "default": None},
             {"name": "c", "type": {"type": "map", "values": "long"}},
             {"name": "d", "type": {"type": "bytes", "logicalType": "decimal"}},
+            {"name": "e", "type": {"type": "array", "items": {}}},
             "no field",
         ],
     }
@@ -214,6 +215,7 @@ def test_fields_of_an_avro_record() -> None:
         ("b", "null or Item", False, ""),
         ("c", "map of long", True, ""),
         ("d", "bytes", True, ""),
+        ("e", "array", True, ""),
     ]
 
 
@@ -227,3 +229,21 @@ def test_a_schema_of_another_form_has_no_fields(kind: str, definition: Any) -> N
 def test_a_schema_that_cannot_be_read_says_why() -> None:
     assert topic("J")["payload"]["problem"] == "No such file or directory"
     assert topic("K")["payload"] is None
+
+
+def test_topics_whose_partitions_come_from_other_lines_are_no_group() -> None:
+    body = """topics:
+  J:
+    subscriptions:
+      a: {states: [], dead_letter: {partitions: 3}}
+      b: {states: [], dead_letter: {partitions: 3}}
+      c: {states: []}
+      d: {states: []}
+"""
+    groups = [group for group in topic("J", body)["groups"] if group["lanes"][0]["state"] == "dead"]
+    lanes = [[lane["topic"] for lane in group["lanes"]] for group in groups]
+    assert lanes == [["J-a-DLQ"], ["J-b-DLQ"], ["J-c-DLQ", "J-d-DLQ"]]
+    first, second, default = (group["explain"]["partitions"] for group in groups)
+    assert is_at(first, 8)
+    assert is_at(second, 9)
+    assert default == {"derived": "the default"}

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kodoctl.topology.catalogue import catalogue_document
 from kodoctl.topology.catalogue_changes import with_changes
 from kodoctl.topology.expand import Expansion, expand
@@ -63,3 +65,16 @@ def test_a_payload_schema_is_compared_by_its_content() -> None:
 
     found = changes(of("object"), of("string"))["topologies"][0]["changes"]
     assert found == [["topics.J.payload.definition.type", "string", "object"]]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "differs"), [(True, 1, True), ([0], [False], True), (float("nan"), float("nan"), False)]
+)
+def test_values_that_only_python_calls_equal_differ(before: Any, after: Any, differs: bool) -> None:
+    topology = expanded("topics: {J: {payload: {type: json, schema: j.json}}}").topology
+
+    def of(value: Any) -> Expansion:
+        return expand(replace(topology, payloads={"J": PayloadFile("json", Path("j.json"), {"const": value})}))
+
+    found = changes(of(after), of(before))["topologies"][0]["changes"]
+    assert [path for path, *_ in found] == (["topics.J.payload.definition.const"] if differs else [])

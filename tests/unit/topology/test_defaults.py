@@ -58,6 +58,13 @@ def test_the_last_delay_repeats() -> None:
     waits = defaults.waits(sub, State.RETRYING)
     assert [str(waits.delay(attempt)) for attempt in range(1, 5)] == ["1s", "10s", "10s", "10s"]
     assert waits.total == Duration(31_000)
+    _, sub = parts("", "retrying: {delays: [1s, 10s, 20s], attempts: 2}")
+    assert defaults.waits(sub, State.RETRYING).total == Duration(11_000), "delays beyond the attempts do not count"
+
+
+def test_the_sum_of_very_many_waits_takes_no_time() -> None:
+    _, sub = parts("", "retrying: {delays: [1s, 10s], attempts: 2147483647}")
+    assert defaults.waits(sub, State.RETRYING).total == 1_000 + 2_147_483_646 * 10_000
 
 
 @pytest.mark.parametrize(
@@ -129,6 +136,12 @@ def test_the_horizon_is_the_longest_a_message_can_be_told_to_wait(topic: str, su
         ("", "states: [pending], limits: [{kind: rate, limit: 1/s}]", 60 * 3600),
         ("", "states: [blocking]", 24 * 3600),
         ("", "states: [blocking], limits: [{kind: quota, limit: 1/d}]", 24 * 86400),
+        (
+            "",
+            "states: [pending], limits: [{kind: rate, limit: 1/s}], pending: {delays: [1m, 6h], attempts: 3}",
+            13 * 3600,
+        ),
+        ("", "states: [blocking], limits: [{kind: quota, limit: 1/m}]", 24 * 3600),
         ("backup: true, ", "states: []", 60 + 300 + 1800 + 21 * 3600),
     ],
 )

@@ -42,7 +42,7 @@ def test_any_name_that_pulsar_takes_is_written_so_that_it_is_read_back(name: str
     assert (spec.name, spec.namespace) == (name, name)
 
 
-@pytest.mark.parametrize("name", ["", "my trade", "a/b", "..", 'x"'])
-def test_a_name_that_pulsar_refuses_is_refused(name: str) -> None:
+@pytest.mark.parametrize("name", ["", "my trade", "a/b", "..", 'x"', "kodoctl"])
+def test_a_name_that_pulsar_or_lint_refuses_is_refused(name: str) -> None:
     with pytest.raises(InvalidNameError):
         example(name, "simple")

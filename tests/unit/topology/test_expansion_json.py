@@ -126,3 +126,15 @@ def test_no_value_is_unexplained(state: str) -> None:
 
 def test_without_being_asked_nothing_is_explained() -> None:
     assert not any("explain" in entry for entry in document()["resources"].values())
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_grant_of_two_files_has_the_actions_of_both(first: int) -> None:
+    sends = expanded("topics: {J: {subscriptions: {s: {workers: [w], produces: [kodo/other/K]}}}}")
+    reads = expanded(
+        "version: 1\nname: other\ntenant: kodo\nnamespace: other\ntopics: {K: {subscriptions: {t: {workers: [w]}}}}"
+    )
+    files = [sends, reads] if first == 0 else [reads, sends]
+    grant = expansion_document(files, None)["resources"]["grant.persistent://kodo/other/K/w"]
+    assert grant["actions"] == ["consume", "produce"]
+    assert grant["topology"] == files[0].name

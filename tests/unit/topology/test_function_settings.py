@@ -11,6 +11,7 @@ from kodoctl.topology.function_settings import (
     shown_settings,
     text_without_secrets,
     with_recorded,
+    without_secrets,
 )
 
 
@@ -60,7 +61,17 @@ def test_what_a_worker_does_not_show_is_as_it_was_written() -> None:
         ('{"secretKey": "hunter 2", "a": 1}', '{"secretKey": (not shown), "a": 1}'),
         ("Authorization: Bearer hunter2 was refused", "Authorization: Bearer (not shown) was refused"),
         ("password authentication failed for user ann", "password authentication failed for user ann"),
+        ("sslKeyPassphrase=hunter2 is wrong", "sslKeyPassphrase=(not shown) is wrong"),
+        (r'{"password": "hun\"ter 2", "a": 1}', '{"password": (not shown), "a": 1}'),
+        (r'bad config {\"password\": \"hunter 2\", \"a\": 1}', r'bad config {\"password\": (not shown), \"a\": 1}'),
     ],
 )  # fmt: skip
 def test_an_error_shows_no_password(text: str, shown: str) -> None:
     assert text_without_secrets(text) == shown
+
+
+def test_secret_values_are_found_by_their_names_at_any_depth() -> None:
+    settings = {"user": "ann", "tls": [{"keyPassphrase": "hunter2", "path": "/k"}], "apiKey": None}
+    assert without_secrets(settings) == {
+        "user": "ann", "tls": [{"keyPassphrase": HIDDEN, "path": "/k"}], "apiKey": None,
+    }  # fmt: skip

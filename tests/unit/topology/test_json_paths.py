@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from typing import Any
 
 import pytest
@@ -45,3 +46,15 @@ def test_a_path_that_leads_nowhere_changes_nothing(path: str) -> None:
 def test_what_is_no_path_is_told_with_what_to_write(text: str) -> None:
     with pytest.raises(ValueError, match=r"no path to values in a document: write \$\.customer"):
         JsonPath.parse(text)
+
+
+def test_a_hostile_document_takes_no_longer_for_more_steps() -> None:
+    """A sender nested an object, and each `..` of a mask multiplied the time by the depth."""
+    document: Any = [{} for _ in range(1_000)]
+    for _ in range(2_000):
+        document = {"a": document}
+    began = time.process_time()
+    assert not JsonPath.parse("$..a..a..a..b").replace(document, 0)
+    assert JsonPath.parse("$..a..a..a").replace(document, 0)
+    assert time.process_time() - began < 5
+    assert document == {"a": {"a": {"a": 0}}}

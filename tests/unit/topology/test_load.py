@@ -41,7 +41,9 @@ def test_a_link_in_a_folder_that_leads_nowhere_is_not_left_out(tmp_path: Path) -
     (tmp_path / "gone.yml").symlink_to(tmp_path / "nowhere.yml")
     (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
     found = read_files([str(tmp_path)])
-    assert [finding.code for file in found for finding in file.findings] == ["K016", "K016"]
+    assert [(finding.code, finding.detail) for file in found for finding in file.findings] == [
+        ("K016", f"it is a link to {tmp_path}/{name}, which does not exist") for name in ("nowhere.yml", "loop.yaml")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -274,3 +276,15 @@ def test_a_file_that_stands_for_more_topics_than_a_cluster_has_is_refused(monkey
 )
 def test_earlier_names_are_one_or_many(written: str, names: tuple[str, ...]) -> None:
     assert loaded(written + "topics: {}\n").spec.formerly == names
+
+
+def test_a_folder_that_may_not_be_listed_is_not_called_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: object) -> object:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(UsageError) as problem:
+        read_files([str(tmp_path / "gone.yaml")])
+    assert [finding.detail for finding in problem.value.diagnostics] == [
+        "it does not exist; `kodoctl init` writes an example"
+    ]

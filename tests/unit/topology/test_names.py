@@ -82,6 +82,8 @@ def test_a_plain_topic_counts_as_one_partition_that_has_its_name() -> None:
         ("persistent://kodo/trade/orders", "persistent://kodo/trade/orders"),
         ("orders-partition-x", "orders-partition-x"),
         ("orders-partition-1-L2", "orders-partition-1-L2"),
+        ("orders-partition-1\n", "orders-partition-1\n"),
+        (f"orders-partition-{'9' * 5000}", f"orders-partition-{'9' * 5000}"),
     ],
 )
 def test_a_partition_belongs_to_its_whole_topic(name: str, whole: str) -> None:
@@ -192,3 +194,9 @@ def _assert_kept(path: str, parts: int) -> None:
 )
 def test_an_entry_of_produces_is_a_topic_here_or_a_full_name(text: str, full: str) -> None:
     assert produced_topic(NamespaceName("kodo", "trade"), text).full == full
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "1\n"])
+def test_a_name_that_a_client_made_up_is_no_partition(number: str) -> None:
+    """Python converts at most 4,300 digits."""
+    assert partition_number(f"persistent://kodo/trade/orders-partition-{number}") == PLAIN

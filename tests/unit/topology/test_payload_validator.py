@@ -120,6 +120,60 @@ def test_a_schema_that_contains_itself_in_several_ways_is_quick(schema: Any, lea
 
 
 @pytest.mark.parametrize(
+    ("reference", "head"),
+    [
+        ("#/$defs/{}", {}), ("#/%24defs/{}", {}), ("#/$defs/{}", {"$id": "urn:a:b"}), ("y#/%24defs/{}", {"$id": "http://x/y"}),
+        ("http://x/{}", {}), ("#/definitions/{}", {"$schema": SCHEMAS.format(4), "id": "http://x/y#"}),
+    ],
+)  # fmt: skip
+def test_the_checks_of_a_value_are_counted_however_a_reference_is_written(reference: str, head: dict[str, Any]) -> None:
+    """Through `#/%24defs/a17` one number took half a minute."""
+
+    def levels(count: int) -> Any:
+        found: dict[str, Any] = {"a0": {"type": "string"}}
+        for number in range(1, count):
+            below = {"$ref": reference.format(f"a{number - 1}")}
+            found[f"a{number}"] = {"anyOf": [below, {"allOf": [below]}]}
+        for name, schema in found.items() if reference.startswith("http") else ():
+            schema["$id"] = f"http://x/{name}"
+        top = {"$ref": reference.format(f"a{count - 1}")}
+        return {**head, "definitions" if "$schema" in head else "$defs": found, "allOf": [top]}
+
+    assert str(PayloadValidator(levels(8)).misfit(1)).startswith(" at $: ")
+    with pytest.raises(UnusableSchemaError, match="more than 10000 schemas for one value"):
+        PayloadValidator(levels(18))
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"$ref": "#/%24defs/a", "$defs": {"a": {"$ref": "#/%24defs/a"}}}, "refers to itself for the same value"),
+        ({"$ref": "#/$defs/", "$defs": {"": {"$ref": "#/$defs/"}}}, "refers to itself for the same value"),
+        ({"$ref": "http://["}, "leads out of the file"),
+        (
+            {"$id": "http://a/", "properties": {"b": {"$id": "http://["}}},
+            "not valid JSON Schema: Invalid URI reference",
+        ),
+    ],
+)
+def test_a_reference_that_leads_nowhere_is_refused(schema: Any, said: str) -> None:
+    with pytest.raises(UnusableSchemaError, match=said):
+        PayloadValidator(schema)
+
+
+def test_anchors_and_meta_schemas_can_be_referred_to() -> None:
+    anchor = {
+        "$schema": SCHEMAS.format(7),
+        "definitions": {"a": {"$id": "#a", "type": "string"}},
+        "allOf": [{"$ref": "#a"}],
+    }
+    assert str(PayloadValidator(anchor).misfit(1)) == " at $: type"
+    known = {"$ref": "https://json-schema.org/draft/2020-12/schema"}
+    assert is_valid(known, '{"type": "string"}')
+    assert str(PayloadValidator(known).misfit({"type": 5})) == " at $.type: anyOf"
+
+
+@pytest.mark.parametrize(
     "pattern", [r"^(\w+\s?)*$", r"(a+)+$", r"(a|a)*b", r"(x+x+)+y", r"^(([a-z])+.)+[A-Z]([a-z])+$"]
 )
 def test_a_pattern_takes_time_in_proportion_to_the_text(pattern: str) -> None:

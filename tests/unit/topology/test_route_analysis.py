@@ -2,6 +2,7 @@
 
 import pytest
 
+from kodoctl.topology import route_analysis
 from kodoctl.topology.model.subscription import Route
 from kodoctl.topology.names import Level, RouteMoment, State
 from kodoctl.topology.route_analysis import RoutePoint, circle, may_take
@@ -100,3 +101,18 @@ def test_routes_that_lead_in_a_circle_are_found(
     routes: list[Route], found: tuple[list[int], list[Level]] | None
 ) -> None:
     assert circle(routes, POINTS) == found
+
+
+def test_a_circle_among_many_routes_is_looked_for_once_for_each_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    truths, seen = route_analysis._truths, []
+    monkeypatch.setattr(route_analysis, "_truths", lambda *args: seen.append(args) or truths(*args))
+    many = [route(f"properties['a{number}'] = 'x'", at=["dispatch", "retrying"]) for number in range(100)]
+    assert circle(many, POINTS) is None
+    assert len(seen) <= len(many) * len(POINTS), "the search took minutes for 100 routes"
+    back = route("level = 'L2' AND key = 'b'", "L1", at=["retrying"])
+    assert circle([back, *many], POINTS) == ([0, 1], [L1, L2, L1])
+
+
+def test_a_list_without_values_matches_nothing() -> None:
+    empty = Route.model_validate({"when": {"property": "a", "in": []}, "to": "L2"})
+    assert not may_take(empty, RoutePoint(L1, DISPATCH))

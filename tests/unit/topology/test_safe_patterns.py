@@ -61,7 +61,30 @@ def test_a_rule_holds_for_all_of_unicode(pattern: str, said: str) -> None:
     assert said.partition(" (such as")[0] in pattern_problem(astral)
 
 
+def test_repetitions_in_one_another_are_judged_quickly() -> None:
+    """Each one doubled the time: a lint of 25 would not have ended within an hour."""
+    began = time.process_time()
+    assert pattern_problem("(" * 80 + "a+" + "".join(f"{chr(0x4E00 + n)})+" for n in range(80))) == ""
+    assert time.process_time() - began < 20
+
+
+def test_groups_beyond_the_stack_are_refused() -> None:
+    def problem_below(frames: int) -> str:
+        if frames:
+            return problem_below(frames - 1)
+        return pattern_problem("".join(f"({chr(0x4E00 + n)}|" for n in range(98)) + "z" + ")+" * 98)
+
+    assert problem_below(320) == "has too many groups in one another"
+
+
 def test_a_pattern_that_only_java_reads_may_match() -> None:
     assert may_match("a[1-3]", "a2")
     assert not may_match("a[1-3]", "a22")
-    assert all(may_match(pattern, "a") for pattern in (r"\p{Alpha}", "a{99999999999}"))
+    for pattern in (r"\p{Alpha}", "a{99999999999}", "[a-z&&[^q]]", "[x[ab]]", "[[ab]]", "(?u)b"):
+        assert may_match(pattern, "a")
+
+
+def test_a_pattern_means_what_java_means_by_it() -> None:
+    """Topics may have any names, and to Java `\\w` and `\\d` are ASCII."""
+    assert may_match(r"orders-\W+", "orders-é")
+    assert not may_match(r"orders-\w+", "orders-é")

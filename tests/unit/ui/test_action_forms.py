@@ -8,6 +8,7 @@ import pytest
 
 from kodoctl.errors import UsageError
 from kodoctl.protocol.overrides import Override, OverrideKind
+from kodoctl.recall.filter.condition import parse
 from kodoctl.ui.action_forms import (
     LaneFacts,
     LetterAction,
@@ -20,6 +21,7 @@ from kodoctl.ui.action_forms import (
     order_fields,
 )
 from tests.samples.consoles import WORDS
+from tests.unit.recall.letters import NOW, letter
 
 PLACE = {"topology": "trade", "topic": "orders-billing-DLQ", "subscription": "billing"}
 DEAD = LaneFacts("orders", "", (LetterAction.SEND, LetterAction.DISCARD), ("L2", "L1"), "uid")
@@ -55,6 +57,8 @@ def test_a_tenant_narrows_the_condition() -> None:
     assert letters(tenant="it's").where == "tenant = 'it\\'s'"
     assert letters(tenant="u1", where="attempts > 3 OR true").where == "(attempts > 3 OR true) AND tenant = 'u1'"
     assert narrowed("true", "cause", "") == "true"
+    found = parse(narrowed("true", "cause", "(none)"), NOW)
+    assert [found.chooses(letter(reason=why)) for why in ("(none)", "", "Boom")] == [True, True, False]
 
 
 def test_dead_letters_are_recalled_and_discarded_by_these_commands() -> None:
@@ -69,6 +73,16 @@ def test_dead_letters_are_recalled_and_discarded_by_these_commands() -> None:
     plan, apply = letters(action="discard").commands(WORDS, DEAD, ())
     assert plan.startswith("kodoctl recall discard topologies/trade.yaml --topic")
     assert apply == "kodoctl recall apply recall.json --context prod"
+
+
+def test_a_discard_of_dead_letters_has_no_options_of_a_recall() -> None:
+    request = letters(action="discard", to="L2", again="yes").fit(DEAD)
+    assert (request.to, request.again) == ("", False)
+    plan, _ = request.commands(WORDS, DEAD, ())
+    assert "--to " not in plan
+    assert "--again" not in plan
+    for kept, lane in ((letters(to="L2", again="yes"), DEAD), (letters(action="discard", to="L2/ready"), RETRYING)):
+        assert kept.fit(lane) == kept
 
 
 def test_waiting_messages_have_these_commands() -> None:
@@ -124,7 +138,8 @@ def test_an_order_is_taken_back_by_its_subject() -> None:
 def test_an_order_is_taken_back_by_the_very_name_of_its_subject() -> None:
     fields = {"what": "pause", "tenant": " bank\t"}
     assert OrderRequest.of(fields).details == {"tenant": "bank"}
-    assert OrderRequest.of({**fields, "back": "yes"}).details == {"tenant": " bank\t"}
+    for exact in ("back", "exact"):
+        assert OrderRequest.of({**fields, exact: "yes"}).details == {"tenant": " bank\t"}
 
 
 def test_an_unknown_kind_of_order_is_refused() -> None:

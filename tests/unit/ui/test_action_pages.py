@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import html
 import re
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlencode
@@ -12,6 +14,8 @@ from urllib.parse import urlencode
 import pytest
 
 from kodoctl.errors import ClusterError, RefusedError, UsageError, error
+from kodoctl.ui.action_forms import OrderRequest, UndoRequest
+from kodoctl.ui.action_pages import OrdersView
 from kodoctl.ui.actions import fields_of
 from tests.samples.console_actions import SampleActions, desk
 from tests.samples.consoles import Answer, Console, data_of, evil_data, served
@@ -228,6 +232,68 @@ def test_too_much_at_a_time_is_told() -> None:
         until.set()
 
 
+def test_pages_of_orders_that_wait_do_not_stop_those_of_actions() -> None:
+    until, waiting = threading.Event(), threading.Semaphore(0)
+
+    class Slow(SampleActions):
+        def orders(self, topology: str, ground: str, subscription: str) -> OrdersView:
+            waiting.release()
+            until.wait(60)
+            return super().orders(topology, ground, subscription)
+
+    with acting(Slow()) as it:
+        page = it.plan()
+        place = f"/orders?{urlencode({**PLACE, 'ground': 'orders'})}"
+        windows = [threading.Thread(target=it.console.ask, args=(place,)) for _ in range(9)]
+        for one in windows:
+            one.start()
+        for _ in windows:
+            assert waiting.acquire(timeout=30)
+        paths = (place, page, page.replace("act?", "act-state?"), "/acts", f"/action?{urlencode(PLACE)}")
+        answers = [it.console.ask(path).status for path in paths]
+        until.set()
+        for one in windows:
+            one.join()
+    assert answers == [503, 200, 200, 200, 200]
+
+
+def test_a_form_that_breaks_off_is_quiet(caplog: pytest.LogCaptureFixture) -> None:
+    with acting() as it:
+        own = {**it.console.own, "Origin": f"http://127.0.0.1:{it.console.port}", "Content-Length": "100"}
+        head = "".join(
+            f"{name}: {value}\r\n"
+            for name, value in {**own, "Content-Type": "application/x-www-form-urlencoded"}.items()
+        )
+        with socket.create_connection(("127.0.0.1", it.console.port)) as browser:
+            browser.sendall(f"POST {it.console.folder}/plan-letters HTTP/1.1\r\n{head}\r\ntoken=".encode())
+            time.sleep(0.2)
+        time.sleep(0.2)
+        assert it.console.ask("/acts").status == 200
+    assert not caplog.records, "no traceback for a window that was closed"
+
+
+def test_the_end_of_the_console_waits_for_attempts_and_not_for_plans() -> None:
+    maker, own, until = SampleActions(), desk(), threading.Event()
+    maker.go_on.clear()
+    with served(data_of(), (maker, own)) as console:
+        it = Acting(console, maker)
+        page = it.plan()
+        it.confirm(page)
+        maker.made = lambda: until.wait(30)
+        own.plan("slow", "acts", lambda: maker.plan_undo(UndoRequest("trade", "1")))
+        began = time.monotonic()
+        own.close(lambda _: None)
+        assert time.monotonic() - began < 15
+        until.set()
+
+
+def test_a_discard_of_dead_letters_has_only_the_fields_of_its_command() -> None:
+    with acting() as it:
+        text = words(it.console.ask(it.plan(action="discard", to="L2", again="yes")).text)
+    assert "to='', " in text
+    assert "again=False" in text
+
+
 def test_the_end_of_the_console_ends_attempts_in_order_and_says_how_to_continue() -> None:
     maker, own = SampleActions(), desk()
     maker.complete = False
@@ -319,6 +385,15 @@ def test_forms_send_the_name_of_a_tenant_as_it_is(tenant: str) -> None:
     sent = [fields_of(urlencode({name: html.unescape(value)}).encode()) for name, value in fields]
     assert sent == [{"tenant": tenant}] * 4
     assert all(html.unescape(value).isprintable() for _, value in fields), "browsers and HTML change nothing of it"
+
+
+@pytest.mark.parametrize("tenant", ["u7 ", " u7", "u7\t"])
+def test_a_pause_of_a_name_with_blanks_is_not_one_of_another_tenant(tenant: str) -> None:
+    with acting() as it:
+        page = it.console.ask(f"/orders?{urlencode({**PLACE, 'ground': 'orders', 'tenant': tenant})}").text
+    form = page[page.index("Pause a tenant") :].partition("</form>")[0]
+    sent = {name: html.unescape(value) for name, value in re.findall(r'name="([^"]+)" value="([^"]*)"', form)}
+    assert OrderRequest.of({"what": "pause", **fields_of(urlencode(sent).encode())}).details == {"tenant": tenant}
 
 
 @pytest.mark.parametrize("value", ["1", "{", "[" * 50_000, '"\\ud800"'])

@@ -144,6 +144,15 @@ def test_messages_from_before_the_audit_are_told_apart_and_written_off() -> None
     ]
 
 
+def test_messages_from_before_an_audit_do_not_hide_the_doubts_of_another() -> None:
+    """Their steps write off all that is open, with a reason that is not that of the others."""
+    older = verdict_of("inconclusive", age=3_600_000, **EARLIER)
+    other = verdict_of("inconclusive", topic="bank/cards", reasons=[{"kind": "ttl", "text": "may have expired"}])
+    sentence = audit_sentence([older, other], NOW, [TRADE, BANK])
+    assert sentence.earlier == 0
+    assert sentence.text.endswith("may have expired")
+
+
 @pytest.mark.parametrize(
     "changes",
     [

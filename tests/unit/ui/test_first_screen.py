@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from kodoctl.protocol.overrides import Override, OverrideKind, overrides_text
-from kodoctl.status.lane_status import StatusReading
+from kodoctl.status.lane_status import StatusReading, UnreadTopic
 from kodoctl.ui.first_screen import MAX_NEEDS, MAX_ROWS, CommandWords, FirstScreen, ScreenFacts, StoppedApply
 from kodoctl.ui.first_screen import first_screen as make_screen
 from kodoctl.ui.letter_causes import CauseCount, FailingGroup, LetterCauses, TryCount
@@ -59,6 +59,19 @@ def test_what_needs_a_person_is_named_worst_first_each_with_its_command() -> Non
     )
     assert commands[4].endswith("--handler MODULE:FUNCTION --lanes L1/retrying --context prod")
     assert needs[0].means == "503: no broker owns it"
+
+
+def test_lanes_that_were_not_read_are_not_said_to_be_absent() -> None:
+    unread = UnreadTopic("kodo/trade", "orders", "orders-billing-DLQ", "503: no broker owns it")
+    waits = lane("retrying", entries=3)
+    screen = first_screen(reading(waits, unread=(unread,)), WORDS)
+    (row,) = screen.sections[0].rows
+    assert (row.dead, row.is_partial, row.lacks_workers) == (None, True, False)
+    assert "orders / billing: 3 messages or batches and no worker in the lanes that could be read" in [
+        one.text for one in screen.needs
+    ]
+    (whole,) = first_screen(reading(waits, unread=(replace(unread, namespace="a/b"),)), WORDS).sections[0].rows
+    assert (whole.is_partial, whole.lacks_workers) == (False, True)
 
 
 def test_nothing_needs_a_person_where_all_is_quiet() -> None:
@@ -239,6 +252,12 @@ def test_tenants_that_keep_failing_come_before_dead_letters_and_lanes_say_why_th
     pause = overrides_text([Override(OverrideKind.PAUSE, NOW - 1, NOW + 3_600_000, "root", tenant="acme")])
     paused = reading(*(replace(one, steered=pause) for one in lanes))
     assert first_screen(paused, WORDS, causes=causes).needs == ()
+    other = overrides_text([Override(OverrideKind.PAUSE, NOW - 1, NOW + 3_600_000, "root", tenant="bank")])
+    others = reading(*(replace(one, steered=other) for one in lanes))
+    assert "acme keep failing" in first_screen(others, WORDS, causes=causes).needs[0].text
+    lane_paused = overrides_text([Override(OverrideKind.PAUSE, NOW - 1, NOW + 3_600_000, "root", lane="L1/retrying")])
+    whole = reading(*(replace(one, steered=lane_paused) for one in lanes))
+    assert first_screen(whole, WORDS, causes=causes).needs == ()
     nobody = {next(iter(causes)): replace(retrying, failing=(group._replace(tenant="(none)"),))}
     need = first_screen(reading(*lanes), WORDS, causes=nobody).needs[0]
     assert (need.command, need.orders) == ("", None)

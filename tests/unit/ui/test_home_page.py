@@ -43,6 +43,14 @@ def test_no_worker_is_coloured_where_messages_wait() -> None:
         assert '<b class="failed">0</b>' not in console.ask("/lanes").text
 
 
+def test_dead_letters_that_were_not_read_are_not_said_to_be_none() -> None:
+    unread = UnreadTopic("kodo/trade", "orders", "orders-billing-DLQ", "503: no broker owns it")
+    with served(data_of(reading(lane(), unread=(unread,)))) as console:
+        page = console.ask("/lanes").text
+    assert "none kept" not in page
+    assert '<span class="of">not read</span>' in page
+
+
 def test_a_cluster_that_does_not_answer_has_one_headline_and_its_last_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(application, "FRESH_S", -1.0)
     gone = UnreadTopic("kodo/trade", "orders", "orders", "K510 no broker answers: see `kodoctl doctor`")

@@ -49,6 +49,8 @@ def test_groups_of_tenants_are_summed_by_cause_and_by_tenant() -> None:
         "14 × a (u1 5)", "9 of these are of tenants with fewer letters, who are not listed",
     ]  # fmt: skip
     assert tenant_share(cut, "") is None, "who is not listed may have as many"
+    nobody = letter_causes(document(groups=groups[2:], by_cause={"a": 9}, left_out=5), ended=False, count=count)
+    assert [text for text, _ in cause_lines(nobody)] == ["9 × a", "5 more have rarer causes, which are not listed"]
     for partial in (document(read_all=False), document(unread=["x"])):
         assert not letter_causes(partial, ended=False, count=count).complete
     assert not letter_causes(document(), ended=True, count=count).complete

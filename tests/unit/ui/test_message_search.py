@@ -126,9 +126,11 @@ def test_a_hit_shows_its_newest_copy_and_where_it_waits() -> None:
     def copy(subscription: str, topic: str, message: Any, *, waits: bool | None) -> LaneCopy:
         return LaneCopy(subscription, topic, "L1 ready", waits, message)
 
-    hit.add("key", [copy(name, "a", old, waits=waits) for name, waits in (("x", False), ("y", False), ("z", None))])
-    hit.add("key", [copy("x", "b", new, waits=True)])
-    hit.add("order", [copy("y", "c", peeked(published=0), waits=False)])
+    hit.add(
+        "key", old, [copy(name, "a", old, waits=waits) for name, waits in (("x", False), ("y", False), ("z", None))]
+    )
+    hit.add("key", new, [copy("x", "b", new, waits=True)])
+    hit.add("order", peeked(published=0), [copy("y", "c", peeked(published=0), waits=False)])
     assert (hit.message, hit.facts, hit.subscriptions) == (new, ["key", "order"], ["x", "y", "z"])
     assert [one.topic for one in hit.places] == ["b"]
     assert hit.ended == ["y"], "of z it is not known"

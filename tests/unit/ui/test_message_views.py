@@ -60,7 +60,7 @@ def test_a_hit_leads_with_the_lanes_in_which_it_waits() -> None:
     old, new = peeked(published=1), peeked(published=NOW, control=control)
     hit = SearchHit("trade", "orders", old, 3_600_000)
     copies = [LaneCopy(name, "orders", "L1 ready", False, old) for name in ("billing", "mailing", "audited")]
-    hit.add("key", [*copies, LaneCopy("billing", "orders-B1", "B1 ready", True, new)])
+    hit.add("key", new, [*copies, LaneCopy("billing", "orders-B1", "B1 ready", True, new)])
     recorded = frozenset({("trade", "orders", "audited")})
     view = hit_view(hit, NOW, SearchResult((hit,), 2, True, (), (), recorded))
     assert view.places == ((hit.copies[-1], "here now, due 2026-01-01 11:56:00 UTC, ConnectionError"),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kodoctl.protocol.overrides import Override, OverrideKind, overrides_text
-from kodoctl.ui.order_badges import is_paused, order_badges
+from kodoctl.ui.order_badges import order_badges, paused_tenants
 from tests.samples.consoles import NOW, lane
 
 END = NOW + 3_600_000
@@ -39,7 +39,8 @@ def test_what_no_worker_follows_is_said() -> None:
 
 
 def test_a_pause_in_force_is_known() -> None:
-    pause = overrides_text([order(OverrideKind.PAUSE, tenant="u7")])
-    assert is_paused([lane(), lane(steered=pause)], NOW)
-    assert not is_paused([lane(steered=pause)], END)
-    assert not is_paused([lane(steered="x"), lane()], NOW)
+    pause = overrides_text([order(OverrideKind.PAUSE, tenant="u7"), order(OverrideKind.MOVE, tenant="u8", to="D1")])
+    assert paused_tenants([lane(), lane(steered=pause)], NOW) == {"u7"}
+    assert not paused_tenants([lane(steered=pause)], END)
+    assert not paused_tenants([lane(steered="x"), lane()], NOW)
+    assert paused_tenants([lane(steered=overrides_text([order(OverrideKind.PAUSE, lane="L1/ready")]))], NOW) == {""}

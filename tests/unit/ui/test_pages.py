@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import html
 import re
+import socket
 import threading
 import time
+from collections.abc import Generator
 from dataclasses import replace
 from html.parser import HTMLParser
 from http.client import IncompleteRead
@@ -16,6 +18,7 @@ import pytest
 from kodoctl.documents.recall_document import PeekedMessage
 from kodoctl.errors import ClusterError, error
 from kodoctl.status.lane_status import StatusReading
+from kodoctl.ui import application
 from kodoctl.ui.export_response import ExportResponse
 from kodoctl.ui.message_search import SearchResult, SearchText
 from kodoctl.ui.message_views import LaneMessages, LaneQuestion
@@ -93,7 +96,8 @@ def test_a_page_of_a_defect_says_what_to_do() -> None:
     assert (found.status, "K599" in found.text, "by zero" in found.text) == (500, True, True)
 
 
-def test_several_windows_cost_one_reading() -> None:
+def test_several_windows_cost_one_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application, "FRESH_S", 60.0)  # eight windows of a busy machine may ask over many seconds
     readings: list[float] = []
 
     def read() -> StatusReading:
@@ -255,8 +259,28 @@ def test_a_download_that_breaks_off_is_no_whole_file() -> None:
         console.ask(f"{EXPORT}&topology=cut%20off&as=jsonl")
 
 
+def test_a_download_that_the_browser_gives_up_is_read_no_further() -> None:
+    ended = threading.Event()
+
+    class Endless(SampleMessages):
+        def export(self, question: LaneQuestion, suffix: str) -> Generator[bytes]:
+            try:
+                while True:
+                    yield b'{"id": "order-4711"}\n' * 1_000
+            finally:
+                ended.set()
+
+    with served(data_of(messages=Endless())) as console:
+        with socket.create_connection(("127.0.0.1", console.port)) as browser:
+            path = f"{console.folder}{EXPORT}&topology=trade&as=jsonl"
+            head = "".join(f"{name}: {value}\r\n" for name, value in console.own.items())
+            browser.sendall(f"GET {path} HTTP/1.1\r\n{head}\r\n".encode())
+            assert browser.recv(15) == b"HTTP/1.1 200 OK"
+        assert ended.wait(20), "another file can be written"
+
+
 def test_a_file_has_a_name_that_no_header_can_be_made_of() -> None:
-    response = ExportResponse(iter([]), 'a"\r\nSet-Cookie: x/../é', "jsonl")
+    response = ExportResponse((one for one in [b""]), 'a"\r\nSet-Cookie: x/../é', "jsonl")
     assert response.headers["content-disposition"] == 'attachment; filename="a___Set-Cookie__x_..__.jsonl"'
 
 

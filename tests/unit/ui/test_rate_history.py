@@ -74,6 +74,24 @@ def test_readings_of_other_lanes_or_of_workers_that_had_just_connected_are_not_c
     assert history(first, last).earlier("trade", READER) == EarlierRates(5, 0)
 
 
+def test_rates_of_before_a_long_pause_are_not_those_of_the_minutes_before() -> None:
+    """Nobody saw the window for an hour, or the clock went back."""
+    made = history(at(0, into=5, entries=3), at(150, into=5, entries=500))
+    assert made.earlier("trade", READER) == EarlierRates(5, 0)
+    made.add(at(3_750, into=90, entries=900))
+    assert made.earlier("trade", READER) is None
+    assert made.standstill("trade", READER) == 0
+    assert made.growth("trade", lane("dead")) == (897, 3_750_000), "it did grow meanwhile"
+    slow = RateHistory(1_800.0)
+    slow.add(at(0, into=5))
+    slow.add(at(3_600, into=5))
+    assert slow.earlier("trade", READER) == EarlierRates(5, 0), "two intervals"
+    made.add(at(3_000, into=7, entries=7))
+    assert [point.into for point in made.rates("trade", READER)] == [7]
+    made.add(at(3_100, entries=700))
+    assert made.growth("trade", lane("dead")) == (693, 100_000)
+
+
 def test_short_intervals_are_kept_for_ten_minutes_and_a_reading_counts_once() -> None:
     made = RateHistory(1.0)
     for second in range(1_000):

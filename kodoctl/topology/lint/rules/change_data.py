@@ -97,7 +97,10 @@ def deduplicated_targets(scope: LintScope) -> Iterator[RuleMatch]:
                 and topic.resource.policies.get("deduplication") is not True
             ):
                 name = grounds[topic.ground].name
-                detail = f"source {name!r} sends here, and sends again after a failure: leave `deduplication` out, which then is true"
+                way_out = " of `ignore`" if "deduplication" in topic.ignore else ", which then is true"
+                detail = (
+                    f"source {name!r} sends here, and sends again after a failure: leave `deduplication` out{way_out}"
+                )
                 yield RuleMatch(scope.where(expansion, topic, "deduplication"), detail, topic.name.local)
 
 

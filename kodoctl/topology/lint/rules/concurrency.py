@@ -93,7 +93,7 @@ def _match(expansion: Expansion, path: Path, found: SlotConflict) -> RuleMatch:
 
 @rule("K217", Severity.ERROR, TOGETHER)
 def limits_together(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds concurrency limits without `by` that are lower than the slots that their workers keep for their lanes, and
+    """Finds concurrency limits without `by` that are lower than all slots that workers keep for their lanes, and
     quotas that apply in other lanes than the first one: a message that one quota has counted passes all of them.
     """
     for expansion, path, ground, subscription in scope.subscriptions():
@@ -114,13 +114,14 @@ def limits_together(scope: LintScope) -> Iterator[RuleMatch]:
                     yield RuleMatch(where(*at), detail)
             if isinstance(limit, ConcurrencyLimit) and limit.by is None:
                 workers = subscription.expected_workers if limit.scope == "subscription" else 1
-                for one in keeping:
-                    if one.lanes <= lanes and limit.limit < (one.slots.min or 0) * workers:
-                        detail = (
-                            f"{limit.limit} at once in {workers} worker{'s' * (workers != 1)}, and {one.name} keeps {one.slots.min}"
-                            " slots in each: slots would be kept that nothing may use"
-                        )
-                        yield RuleMatch(expansion.topology.where(*at, "limit"), detail)
+                inside = [(one.name, one.slots.min or 0) for one in keeping if one.lanes <= lanes]
+                if limit.limit < sum(kept for _, kept in inside) * workers:
+                    keepers = " and ".join(f"{name} keeps {kept} slots" for name, kept in inside)
+                    detail = (
+                        f"{limit.limit} at once in {workers} worker{'s' * (workers != 1)}, and {keepers} in each:"
+                        " slots would be kept that nothing may use"
+                    )
+                    yield RuleMatch(expansion.topology.where(*at, "limit"), detail)
 
 
 @rule("K218", Severity.WARNING, NOTHING)

@@ -74,7 +74,8 @@ def function_names(scope: LintScope) -> Iterator[RuleMatch]:
 @rule("K112", Severity.ERROR, UNUSABLE_FUNCTION)
 def function_topics(scope: LintScope) -> Iterator[RuleMatch]:
     """Finds inputs, outputs and dead letter topics that are neither a ground topic of the file nor a valid full name;
-    an output or dead letter topic that is an input, too; and a `subscription` by which workers read an input.
+    an output or dead letter topic that is an input, too; and a `subscription` by which workers read an input. Topics of
+    `inputs_pattern` are not checked.
     """
     for one in _functions(scope):
         yield from _topics_of(one)
@@ -101,6 +102,8 @@ def _topics_of(one: _Declared) -> Iterator[RuleMatch]:
 
 
 def _shared_with_workers(one: _Declared, spec: Function | Sink, scope: LintScope) -> Iterator[RuleMatch]:
+    if spec.subscription is None:
+        return  # then a worker reads by one of the function's own
     for target in spec.inputs:
         ground = one.expansion.topology.spec.topics.get(target)
         full = f"persistent://{target.removeprefix('persistent://')}"

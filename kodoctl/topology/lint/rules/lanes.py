@@ -23,8 +23,8 @@ ORDERED = ("key_shared", "failover", "exclusive")
 
 @rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
 def levels(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds lists of levels without L1, levels and states that are listed twice, backups without a level above, levels
-    and states that are both active and draining, and L1 draining.
+    """Finds lists of levels without L1, entries of `levels` and `states` that are listed twice, backups without a level
+    above, levels and states that are both active and draining, and L1 draining.
     """
     for expansion, path, ground in scope.grounds():
         where = expansion.topology.where
@@ -134,7 +134,7 @@ def weights(scope: LintScope) -> Iterator[RuleMatch]:
 @rule("K104", Severity.ERROR, "weights or waits that cannot work")
 def rising_delays(scope: LintScope) -> Iterator[RuleMatch]:
     """Finds delays of a state or the backup that are 0 or do not rise, fewer attempts than delays, and waits of
-    `in_place` (in memory) that are not above 0 and at most 5 s.
+    `in_place` (in memory) that are not above 0 and at most 5 s. Delays of `by_code` may have any order.
     """
     for expansion, path, _, subscription in scope.subscriptions():
         where = expansion.topology.where

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kodoctl.topology.expand import Expansion, FamilyTopic
     from kodoctl.topology.yaml.nodes import Node
 
+_PARTITION = "-partition-"
 _TAKEN = ((RESERVED_PREFIX, "kodoctl's"), ("pulsar.", "Pulsar's (replicators)"))
 
 
@@ -24,9 +25,11 @@ _TAKEN = ((RESERVED_PREFIX, "kodoctl's"), ("pulsar.", "Pulsar's (replicators)"))
 def refused_names(scope: LintScope) -> Iterator[RuleMatch]:
     """Finds names of topologies, tenants, namespaces, ground topics and subscriptions that Pulsar refuses, or that are
     kodoctl's or Pulsar's own, and ground topics and subscriptions that end in the suffix of a level, a state or audit.
+    Of a partitioned topic, Pulsar refuses each name that contains `-partition-`, also one that joins two valid names.
     """
     for expansion in scope.expansions:
         yield from _head(expansion)
+        yield from _joined(expansion)
         where = expansion.topology.where_key
         for ground, spec in expansion.topology.spec.topics.items():
             for problem in _problems(ground, "ground topic"):
@@ -47,6 +50,20 @@ def _head(expansion: Expansion) -> Iterator[RuleMatch]:
     if spec.namespace == RESERVED_NAMESPACE:
         detail = f"namespace {RESERVED_NAMESPACE!r} holds kodoctl's own lease and journal topics: choose another"
         yield RuleMatch(expansion.topology.where("namespace"), detail)
+
+
+def _joined(expansion: Expansion) -> Iterator[RuleMatch]:
+    """Yields partitioned topics whose name Pulsar refuses, although it takes the names that kodoctl joins to it. Of a
+    ground topic that is refused itself, those of its subscriptions are left out.
+    """
+    found = [one for one in expansion.topics if one.resource.partitions and _PARTITION in one.name.local]
+    refused = {topic.ground for topic in found if topic.subscription is None}
+    for topic in found:
+        parts = filter(None, (topic.ground, topic.subscription))
+        is_reported = topic.subscription is not None and topic.ground in refused
+        if not is_reported and not any(map(why_not_pulsar_name, parts)):
+            detail = f"Pulsar creates no partitioned topic with {_PARTITION} in its name: choose another"
+            yield RuleMatch(expansion.topology.where_key(*topic.path), detail, topic.name.local)
 
 
 def _problems(name: str, what: str) -> Iterator[str]:

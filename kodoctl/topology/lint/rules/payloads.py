@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kodoctl.errors import Severity
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
 from kodoctl.topology.model.topology import NEVER
-from kodoctl.topology.names import Level, State
+from kodoctl.topology.names import State
 
 if TYPE_CHECKING:
     from kodoctl.topology.expand import Expansion
@@ -70,9 +70,9 @@ def _masks_nothing(policy: LandedPayloads | None) -> bool:
 def _compatibility(scope: LintScope, expansion: Expansion, ground: str) -> str:
     from kodoctl.topology.compat.compatibility import DEFAULT
 
-    topics = (topic for topic in expansion.topics if topic.ground == ground)
-    ready = next(topic for topic in topics if topic.state is State.READY and topic.level is Level.L1)
-    return scope.effective(ready, "schema_compatibility") or DEFAULT
+    topics = (topic for topic in expansion.topics if topic.ground == ground and topic.state is State.READY)
+    ready = next(topics, None)  # of any level: they share their policies; none if `levels` is []
+    return (ready and scope.effective(ready, "schema_compatibility")) or DEFAULT
 
 
 def _changes(before: PayloadFile, now: PayloadFile, mode: str) -> Iterator[str]:

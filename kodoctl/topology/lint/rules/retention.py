@@ -18,7 +18,9 @@ from kodoctl.topology.quota_conflicts import quota_conflicts
 from kodoctl.topology.units import UNLIMITED, Duration, Size, as_limit
 
 if TYPE_CHECKING:
+    from kodoctl.errors import Where
     from kodoctl.topology.expand import Expansion, FamilyTopic
+    from kodoctl.topology.model.policies import PolicyValue
     from kodoctl.topology.model.topology import GroundTopic
 
 MINUTE = 60_000
@@ -135,7 +137,8 @@ def evictions(scope: LintScope) -> Iterator[RuleMatch]:
 @rule("K205", Severity.ERROR, "durability below what is promised")
 def durability(scope: LintScope) -> Iterator[RuleMatch]:
     """Finds production topics whose `persistence` has fewer than 3 copies or fewer than 2 confirmed ones, production
-    topics for which no file declares `persistence` (unless it is ignored), and quorums that Pulsar refuses.
+    topics for which no file declares `persistence` (unless it is ignored), and quorums, also of namespaces, that Pulsar
+    refuses.
     """
     for expansion, topic in distinct_topics(scope):
         persistence = scope.effective(topic, "persistence")
@@ -148,18 +151,23 @@ def durability(scope: LintScope) -> Iterator[RuleMatch]:
                 path = "namespace_policies" if expansion.topology.spec.namespace_policies is not None else "topics"
                 yield RuleMatch(expansion.topology.where_key(path), detail)
             continue
-        assert isinstance(persistence, Persistence)
-        if what_is_missing(persistence):
-            continue
-        ensemble, write, ack = persistence.ensemble or 0, persistence.write_quorum or 0, persistence.ack_quorum or 0
-        where = scope.where(expansion, topic, "persistence")
-        if not ack <= write <= ensemble:
-            yield RuleMatch(
-                where, f"ack_quorum {ack} ≤ write_quorum {write} ≤ ensemble {ensemble} does not hold: Pulsar refuses it"
-            )
-        elif production and (ensemble < 3 or write < 3 or ack < 2):
-            detail = f"production keeps 3 copies and confirms 2; this is ensemble {ensemble}, write {write}, ack {ack}"
-            yield RuleMatch(where, detail)
+        yield from _copies(persistence, scope.where(expansion, topic, "persistence"), production=production)
+    for expansion, namespace in scope.namespaces.values():  # topics of its own files may all have another value
+        where = expansion.topology.where("namespace_policies", "persistence")
+        yield from _copies(namespace.policies.get("persistence"), where, production=False)
+
+
+def _copies(persistence: PolicyValue | None, where: Where, *, production: bool) -> Iterator[RuleMatch]:
+    if not isinstance(persistence, Persistence) or what_is_missing(persistence):
+        return
+    ensemble, write, ack = persistence.ensemble or 0, persistence.write_quorum or 0, persistence.ack_quorum or 0
+    if not ack <= write <= ensemble:
+        yield RuleMatch(
+            where, f"ack_quorum {ack} ≤ write_quorum {write} ≤ ensemble {ensemble} does not hold: Pulsar refuses it"
+        )
+    elif production and (ensemble < 3 or write < 3 or ack < 2):
+        detail = f"production keeps 3 copies and confirms 2; this is ensemble {ensemble}, write {write}, ack {ack}"
+        yield RuleMatch(where, detail)
 
 
 @rule("K216", Severity.WARNING, "topics that come by themselves in production")

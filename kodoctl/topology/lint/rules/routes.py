@@ -42,7 +42,8 @@ def overlapping(scope: LintScope) -> Iterator[RuleMatch]:
 @rule("K107", Severity.ERROR, "routes that lead in a circle")
 def circles(scope: LintScope) -> Iterator[RuleMatch]:
     """Finds routes that send a message from level to level back to a level where it was: one such circle at most for a
-    subscription, and none if one of its conditions cannot be parsed.
+    subscription, and none if one of its conditions cannot be parsed. A circle that needs more than two routes whose
+    conditions look at the message, and not at its lane alone, is not found.
     """
     if scope.routed:
         from kodoctl.topology.lint import route_checks

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from kodoctl.cli.common import git as module
+from kodoctl.cli.common.baseline_files import expansions_at
 from kodoctl.cli.common.git import Revision, head_of, source_of_topology
 from kodoctl.errors import UsageError
+from kodoctl.pulsar.values.ledger import Source
 from tests.source_roots import SOURCES
 from tests.unit.cli.running import kodoctl
 
@@ -189,6 +191,34 @@ def test_a_git_that_gives_no_answer_is_an_error(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(module, "TIMEOUT", 0.2)
     ran = kodoctl("lint", "--against", "HEAD")
     assert (ran.code, "no answer within" in ran.err) == (64, True)
+
+
+def test_a_git_that_cannot_be_started_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    write("topologies/trade.yaml")
+    commit()
+    write("bin/git", b"\x7fELF of another machine").chmod(0o755)
+    monkeypatch.setenv("PATH", str(Path("bin").absolute()))
+    assert (head_of(Path("topologies")), source_of_topology(Path("topologies/trade.yaml"))) == (None, Source())
+    ran = kodoctl("lint", "--against", "HEAD")
+    assert (ran.code, "[K025]" in ran.err, "Exec format error" in " ".join(ran.err.split())) == (64, True, True)
+
+
+def test_a_schema_file_is_read_as_it_was_where_its_folder_is_gone() -> None:
+    write("topologies/trade.yaml", TOPOLOGY.replace(b"{}", b"{payload: {type: avro, schema: ../schemas/o.avsc}}"))
+    write("schemas/o.avsc", b'"string"')
+    commit()
+    git("mv", "schemas", "payloads")
+    _, (then,) = expansions_at(["topologies"], "HEAD", None)
+    assert then.topology.payloads["orders"].definition == "string"
+
+
+def test_an_earlier_file_that_names_a_schema_outside_of_the_repository_does_not_end_the_command() -> None:
+    write("repository/trade.yaml", TOPOLOGY.replace(b"{}", b"{payload: {type: avro, schema: ../o.avsc}}"))
+    write("o.avsc", b'"string"')
+    os.chdir("repository")
+    commit()
+    _, (then,) = expansions_at(["."], "HEAD", None)
+    assert then.topology.payloads["orders"].definition is None
 
 
 def _elements(node: ast.AST) -> list[ast.expr]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -50,11 +53,14 @@ class Attempts:
         return kodoctl("waiting", "apply", "p.json", "--ledger", LEDGER)
 
     def sends_and_loses_the_cluster(self) -> SendReport:
+        self.loses_the_cluster()
+        return SendReport(sent=3)
+
+    def loses_the_cluster(self) -> None:
         def away() -> None:
             raise PROBLEM
 
         self.cluster.before = dict.fromkeys(range(self.cluster.calls + 1, 99), away)
-        return SendReport(sent=3)
 
     def records(self, event: RecallEvent, run: str = WAITING.run) -> None:
         DeltaLedger(LEDGER).append([RecallEntry(run, event, "id", WAITING.ledger_key, "1:1:0:-1", 1)])
@@ -138,3 +144,65 @@ def test_a_pause_that_cannot_be_ended_is_told_in_the_background(attempts: Attemp
     assert done.stays_paused
     assert "K500" in lines[0]
     assert "stays paused" in lines[1]
+
+
+@contextmanager
+def attempted(attempts: Attempts) -> Iterator[threading.Event]:
+    """An attempt at the plan; afterwards the event says whether the plan's file must stay."""
+    kept = threading.Event()
+    with (
+        attempts._approved_plan(None, SimpleNamespace(plan="p.json", ledger=LEDGER), None, waiting=True) as approved,
+        suppress(ClusterError),
+    ):
+        waiting_apply.send_paused(approved, waiting_apply.SendPace(1_000, 200.0), kept=kept)
+    yield kept
+
+
+def test_a_plan_must_stay_while_its_pause_could_not_be_ended(attempts: Attempts) -> None:
+    def does() -> SendReport:
+        attempts.loses_the_cluster()
+        raise PROBLEM
+
+    attempts.does = does
+    with attempted(attempts) as kept:
+        assert kept.is_set()
+    attempts.cluster.before = {}
+    attempts.does = fails(PROBLEM)
+    with attempted(attempts) as kept:
+        assert kept.is_set(), "the order of the first attempt stays"
+    attempts.does = SendReport
+    with attempted(attempts) as kept:
+        assert not kept.is_set()
+    assert attempts.cluster.orders == ()
+
+
+def test_a_plan_must_stay_where_the_cluster_goes_away_before_workers_have_left(attempts: Attempts) -> None:
+    attempts.cluster.before = dict.fromkeys(range(6, 99), fails(PROBLEM))
+    with attempted(attempts) as kept:
+        assert kept.is_set()
+    assert len(attempts.cluster.orders) == 1
+
+
+def test_a_plan_need_not_stay_where_its_pause_was_ended_or_never_begun(attempts: Attempts) -> None:
+    attempts.does = fails(PROBLEM)
+    with attempted(attempts) as kept:
+        assert not kept.is_set()
+    attempts.cluster.before = {attempts.cluster.calls + 1: fails(PROBLEM)}
+    with attempted(attempts) as kept:
+        assert not kept.is_set()
+
+
+class GoneTerminal(io.StringIO):
+    """Standard error of a terminal that somebody closed."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, _: str) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_closed_terminal_does_not_end_an_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", GoneTerminal())
+    monkeypatch.setattr(recall_apply, "_TELL_EVERY", 0.0)
+    recall_apply._Progress()(1, 2)

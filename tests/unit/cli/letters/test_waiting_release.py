@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,7 +44,7 @@ class Target:
 def sending(folder: Path, patch: pytest.MonkeyPatch, found: BaseException | SendReport) -> waiting_release._LaneRelease:
     """A release whose attempt ends so."""
 
-    def attempt(*_: Any) -> PausedSend:
+    def attempt(*_: Any, **__: Any) -> PausedSend:
         if isinstance(found, SendReport):
             return PausedSend(found, 1.0)
         raise found
@@ -74,6 +75,43 @@ def test_an_attempt_that_was_interrupted_before_it_sent_leaves_no_plan(
 ) -> None:
     (row,) = sending(tmp_path, monkeypatch, SendReport(interrupted=True)).run(cast("Any", None), LANE)
     assert (row.complete, stored(tmp_path)) == (False, [])
+
+
+@pytest.mark.parametrize("found", [REFUSED, SendReport(interrupted=True)])
+def test_the_plan_of_a_pause_that_could_not_be_ended_is_there_for_the_next_run(
+    found: BaseException | SendReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file was deleted: the next run planned anew, and was refused, because another run had paused the lane."""
+    one = sending(tmp_path, monkeypatch, found)
+
+    def attempt(*_: Any, kept: threading.Event) -> PausedSend:
+        kept.set()
+        if isinstance(found, SendReport):
+            return PausedSend(found, 1.0)
+        raise found
+
+    monkeypatch.setattr(waiting_release, "send_paused", attempt)
+    with suppress(RefusedError):
+        list(one.run(cast("Any", None), LANE))
+    assert len(stored(tmp_path)) == 1
+
+
+def test_what_one_plan_released_is_reported_where_the_next_plan_of_the_lane_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = sending(tmp_path, monkeypatch, SendReport(sent=3))
+    plans = [replace(WAITING, summary={**WAITING.summary, "left_out": {"beyond": 5}})]
+
+    def planned(*_: Any) -> RecallPlan:
+        if not plans:
+            raise REFUSED
+        return plans.pop()
+
+    monkeypatch.setattr(waiting_release, "plan_lane", planned)
+    rows: list[LaneReleaseRow] = []
+    with pytest.raises(RefusedError):
+        rows.extend(one.run(cast("Any", None), LANE))
+    assert [(row.released, row.complete) for row in rows] == [(3, False)]
 
 
 @pytest.mark.parametrize("found", [REFUSED, SendReport(interrupted=True)])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kodoctl.cli.topology.docs_folder import check_folder
 from tests.services.programs import system_program
 from tests.unit.cli.running import Ran, kodoctl
 
@@ -135,11 +136,34 @@ def test_a_page_of_somebody_else_is_not_replaced() -> None:
     assert Path(PAGES[1]).read_text() == "mine"
 
 
-@pytest.mark.parametrize("mark", ["no JSON", "[]", '{"format": "x", "pages": []}', '{"format": "kodoctl docs 1"}'])
+@pytest.mark.parametrize(
+    "mark",
+    ["no JSON", "[]", "[" * 100_000, '{"format": "x", "pages": []}', '{"format": "kodoctl docs 1"}'],
+    ids=["text", "list", "deep", "format", "no pages"],
+)
 def test_a_mark_of_somebody_else_is_no_mark(mark: str) -> None:
     Path("catalogue").mkdir()
     Path("catalogue/kodoctl-docs.json").write_text(mark)
     assert "[K033]" in kodoctl("docs", "--env", "prod").err
+
+
+def test_a_mark_with_names_that_no_file_has_is_read_without_them() -> None:
+    made()
+    pages = [page.removeprefix("catalogue/") for page in PAGES]
+    mark = {"format": "kodoctl docs 1", "pages": [*pages, "a\0.html", "\ud800.html"]}
+    Path("catalogue/kodoctl-docs.json").write_text(json.dumps(mark))
+    assert check_folder(Path("catalogue")) == pages
+    made()
+
+
+def test_a_folder_of_another_place_has_the_repository_that_it_is_in() -> None:
+    git("init", "-q")
+    git("remote", "add", "origin", "https://git.example/wrong/one.git")
+    git("init", "-q", "topologies")
+    git("-C", "topologies", "remote", "add", "origin", "https://git.example/shop/trade.git")
+    made("topologies")
+    index = Path(PAGES[0]).read_text()
+    assert "repository git.example/shop/trade" in index
 
 
 def test_a_mark_that_was_changed_removes_nothing_but_pages() -> None:

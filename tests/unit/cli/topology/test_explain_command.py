@@ -42,7 +42,14 @@ def test_a_key_is_explained_as_a_table_and_as_json() -> None:
     assert (document["path"], document["inherited"]) == ("topics.orders.partitions", ["defaults.partitions"])
 
 
-@pytest.mark.parametrize(("name", "told"), [("K999", "no code K999"), ("topics.o.polices", "did you mean 'policies'")])
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("K999", "no code K999; codes that look alike: K599\n"),
+        ("K123456789", "no code K123456789\n"),
+        ("topics.o.polices", "did you mean 'policies'"),
+    ],
+)
 def test_what_does_not_exist_is_a_wrong_line(name: str, told: str) -> None:
     ran = run_main("explain", name)
     assert (ran.code, ran.out) == (64, "")

@@ -130,6 +130,20 @@ def test_a_change_cannot_weaken_the_rules_that_judge_it() -> None:
         assert (ran.code, "rule owners (kodoctl-rules.yaml:3 at HEAD): Somebody is paged." in ran.out) == (1, True)
 
 
+def test_a_change_cannot_weaken_rules_that_are_named_by_an_option() -> None:
+    write(RULES, "policies/central.yaml")
+    write(RULES, "../elsewhere.yaml")
+    write(HEAD + "topics:\n  orders: {owners: shop}\n", FILE)
+    commit()
+    write(HEAD + "topics:\n  orders: {}\n", FILE)
+    write("version: 1\n", "policies/central.yaml")
+    assert kodoctl("lint", "--rules", "policies/central.yaml").code == 0
+    ran = kodoctl("lint", "--rules", "policies/central.yaml", "--against", "HEAD")
+    assert (ran.code, "rule owners (policies/central.yaml:3 at HEAD)" in ran.out) == (1, True)
+    write("version: 1\n", "../elsewhere.yaml")
+    assert kodoctl("lint", "--rules", "../elsewhere.yaml", "--against", "HEAD").code == 0, "of no repository of theirs"
+
+
 PRODUCTION = RULES.replace("of: topics", "of: topics\n    production: true")
 LABELLED = RULES.replace("of: topics", "of: topics\n    where: {labels.tier: gold}")
 CODE = "version: 1\nrules: {many: {because: Brokers slow down., code: K207, production: true}}\n"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kodoctl.errors import Severity
+from kodoctl.errors import Severity, warning
 from kodoctl.plan.changes import Change, ChangeContext, Delete, FieldChange, Update
 from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.evidence import DAY_MS, evidence_wanted
@@ -17,7 +18,7 @@ from kodoctl.pulsar.values.live_objects import Live, LiveObject, SubscriptionFac
 from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import GrantResource, NamespaceResource, SubscriptionResource, TopicResource
-from tests.samples.inventories import HERE, NOW, applied, changed, difference, live, topology, wanted
+from tests.samples.inventories import HERE, NOW, applied, changed, difference, live, planned, topology, wanted
 
 J = TopicName(HERE, "J")
 TOPIC = TopicResource(J, 1, {})
@@ -134,6 +135,12 @@ def test_the_evidence_is_shown_with_the_change() -> None:
     assert judged.about.evidence["clients"] == ["x"]
 
 
+def test_a_danger_that_is_over_is_no_danger_of_the_change_any_more() -> None:
+    before = Delete(SUB, ChangeContext("trade", dangers=(warning("K401", "deletes data", "100 unread messages"),)))
+    there = live([LiveObject(SUB, "trade", SubscriptionFacts())], {})
+    assert not _judge(before, there).about.dangers
+
+
 # --- K402
 
 
@@ -237,6 +244,29 @@ def test_a_namespaces_lowered_value_counts_for_topics_that_have_none_of_their_ow
     assert "topic.persistent://acme/ns/J up to 4MiB of unread messages and 1 more topic" in refusal.detail
     assert "--allow-destroy namespace.acme/ns" in refusal.detail
     assert not _namespace_lowered("{L: {policies: {ttl: 9h}}}", FULL)
+
+
+@pytest.mark.parametrize(
+    "policies", ["{ttl: 1h}", "{backlog_quota: {size: 1MiB, when_full: evict}}", "{subscription_expiry: 1h}"]
+)
+def test_topics_of_a_namespace_that_were_not_read_may_lose_by_its_lowered_value(policies: str) -> None:
+    """Neither those of another topology nor one that cannot be read counted: a plan expired their messages."""
+    before = applied(wanted(topology("{J: {}}", "namespace_policies: {max_topics: 9}\n")))
+    far = TopicName(NamespaceName("acme", "far"), "Z")
+    shared = replace(before, others={far: "shop", TopicName(HERE, "K"): "shop"})
+    unread = replace(
+        changed(before, LiveObject(TopicResource(TopicName(HERE, "K"), 0, {}))),
+        unread={far: "gone", TopicName(HERE, "K"): "gone"},
+    )
+    side = wanted(topology("{J: {}}", f"namespace_policies: {policies}\n"))
+    for there, why in (
+        (shared, "a topic of the topology shop, which a plan of other files does not read"),
+        (unread, "it cannot be read: gone"),
+    ):
+        [refusal] = [one for change in planned(side, there).changes for one in change.about.dangers]
+        assert refusal.code == "K402"
+        assert f"may drop messages of topic.persistent://acme/ns/K: {why}" in refusal.detail
+    assert not [one for change in planned(side, before).changes for one in change.about.dangers]
 
 
 def test_a_topic_that_takes_the_value_over_in_the_same_plan_loses_nothing_to_its_namespace() -> None:

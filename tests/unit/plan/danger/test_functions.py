@@ -54,6 +54,9 @@ def test_a_deletion_with_a_stake_needs_its_address() -> None:
     judged = DangerRules(frozenset(), idle, {ENRICH.address: Evidence(1)}, frozenset(), NOW).judge([change])
     assert "1 unread entry" in judged[0].about.dangers[0].detail
     assert judged[0].about.evidence["entries"] == 1
+    unread = {ENRICH.address: Evidence(unread="an input is gone")}
+    (change,) = DangerRules(frozenset(), idle, unread, frozenset(), NOW).judge([change])
+    assert "entries" not in change.about.evidence, "an unknown backlog is no empty one"
 
 
 @pytest.mark.parametrize(

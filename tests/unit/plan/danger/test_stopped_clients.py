@@ -8,7 +8,8 @@ import pytest
 
 from kodoctl.errors import Severity
 from kodoctl.pulsar.values.live_objects import TopicFacts
-from tests.samples.inventories import applied, changed, planned, topology, wanted
+from kodoctl.topology.names import TopicName
+from tests.samples.inventories import HERE, applied, changed, planned, topology, wanted
 
 SUB = "subscriptions: {s: {states: [], dead_letter: false}}"
 BUSY = TopicFacts(producers=3, consumers=2, backlog_bytes=20_000, storage_bytes=20_000)
@@ -51,3 +52,34 @@ def test_a_policy_of_the_namespace_is_told_by_its_topics() -> None:
     )
     head = "namespace_policies: {ttl: 1d, encryption_required: true}\n"
     assert _told("{ttl: 2d}", replace(FREE, producers=0), head) == []
+
+
+def test_further_topics_of_a_policy_are_counted() -> None:
+    topics = f"{{J: {{{SUB}}}, K: {{{SUB}}}, L: {{{SUB}}}}}"
+    there = applied(wanted(topology(topics, "namespace_policies: {ttl: 1d}\n")))
+    for name in ("J", "K", "L"):
+        there = changed(there, replace(there.objects[f"topic.persistent://acme/ns/{name}"], facts=BUSY))
+    plan = planned(wanted(topology(topics, "namespace_policies: {ttl: 1d, max_producers: 2}\n")), there)
+    [told] = [finding.detail for finding in plan.findings if finding.code == "K433"]
+    assert told.startswith("max_producers of topic.persistent://acme/ns/J: 3 producers are connected")
+    assert told.endswith("; so 2 more topics")
+
+
+def test_a_policy_that_becomes_unset_may_stop_clients_by_the_one_of_the_namespace() -> None:
+    head = "namespace_policies: {max_producers: 1}\n"
+    before = applied(wanted(topology(f"{{J: {{policies: {{max_producers: 9}}, {SUB}}}}}", head)))
+    there = changed(before, replace(before.objects["topic.persistent://acme/ns/J"], facts=BUSY))
+    plan = planned(wanted(topology(f"{{J: {{{SUB}}}}}", head)), there)
+    [told] = [finding.detail for finding in plan.findings if finding.code == "K433"]
+    assert "3 producers are connected, of which 1 could connect again" in told
+
+
+def test_clients_of_topics_that_were_not_read_are_not_known() -> None:
+    before = applied(wanted(topology("{J: {}}", "namespace_policies: {ttl: 1d}\n")))
+    there = replace(before, others={TopicName(HERE, "K"): "shop"})
+    plan = planned(wanted(topology("{J: {}}", "namespace_policies: {ttl: 1d, max_producers: 5}\n")), there)
+    [told] = [finding.detail for finding in plan.findings if finding.code == "K433"]
+    assert told == (
+        "max_producers may stop clients of topic.persistent://acme/ns/K: a topic of the topology shop, which a plan of other"
+        " files does not read"
+    )

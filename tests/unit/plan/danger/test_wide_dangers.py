@@ -93,6 +93,15 @@ def test_objects_that_lose_copies_count_towards_the_share() -> None:
     assert "12 of 12" in refusal.detail
 
 
+def test_a_lowered_value_of_a_namespace_counts_for_all_topics_that_it_weakens() -> None:
+    body = "{{{}}}".format(", ".join(f"g{n}: {{}}" for n in range(12)))
+    three, two = (f"{{persistence: {{ensemble: {number}, write_quorum: 2, ack_quorum: 2}}}}" for number in (3, 2))
+    start = applied(wanted(topology(body, f"namespace_policies: {three}\n")))
+    plan = planned(wanted(topology(body, f"namespace_policies: {two}\n")), start)
+    [refusal] = [finding for finding in plan.findings if finding.code == "K403"]
+    assert "12 of 12" in refusal.detail
+
+
 # --- K404
 
 
@@ -252,4 +261,4 @@ def test_objects_of_another_kind_are_no_consumers() -> None:
         LiveObject(TopicResource(TopicName(HERE, "J"), 1, {}), "trade"),
     )
     told = _found(planned(wanted(topology("{J: {}}")), start), "K404")
-    assert "no consumer is connected" in told[grant.address].detail
+    assert "its clients, if any, are not known" in told[grant.address].detail

@@ -332,6 +332,12 @@ def test_what_somebody_owns_is_not_imported() -> None:
     found, changes = _imported(there)
     assert {address for _, address in changes} == {"topic.J"}
     assert "K:" not in found.text
+    shared = "namespace_policies: {ttl: 7d}\nnamespace_grants: {web: [consume]}\n"
+    there = changed(
+        applied(wanted(topology("{}", shared, name="other"))), *_by_hand({"J": (1, set())}).objects.values()
+    )
+    found, _ = _imported(there)
+    assert ("ttl" in found.text, "web" in found.text) == (False, False), "its owner keeps them"
 
 
 def test_an_empty_namespace_gives_a_file_without_topics() -> None:

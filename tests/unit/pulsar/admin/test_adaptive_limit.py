@@ -6,9 +6,12 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from kodoctl.pulsar.admin.adaptive_limit import AdaptiveConcurrencyLimit
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS, HttpAdmin
 from kodoctl.pulsar.connection.connection import Connection
+from tests.services.polling import eventually
 from tests.services.servers import Answer, Request, serving
 
 
@@ -32,6 +35,50 @@ def test_a_busy_broker_halves_it_and_every_round_of_answers_adds_one() -> None:
     assert room.limit == 3
     _rounds(room, 200)
     assert room.limit == 12
+
+
+def test_requests_that_ran_at_the_same_time_halve_the_limit_only_once() -> None:
+    room, began, turn = AdaptiveConcurrencyLimit(12), threading.Barrier(12), threading.Lock()
+
+    def ask(_: int) -> None:
+        with room:
+            began.wait(10)
+            turn.acquire()  # they end one after the other
+        room.throttled()
+        turn.release()
+
+    with ThreadPoolExecutor(12) as pool:
+        list(pool.map(ask, range(12)))
+    assert room.limit == 6
+    for _ in range(6):
+        with room:
+            pass
+    room.throttled()
+    assert room.limit == 3
+
+
+def test_a_request_that_is_interrupted_while_it_waits_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    room, end = AdaptiveConcurrencyLimit(1), threading.Event()
+
+    def ask() -> None:
+        with room:
+            end.wait(10)
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(ask)
+        eventually(lambda: room._under_way)
+        with monkeypatch.context() as waits:
+            waits.setattr(room._changed, "wait", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                room.__enter__()
+        assert room.waiting == 0
+        end.set()
+        other.result()
+    with room:
+        assert room._under_way == 1, "it counts as any other"
 
 
 def test_one_always_may() -> None:

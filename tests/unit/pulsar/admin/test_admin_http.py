@@ -16,7 +16,7 @@ import pytest
 from kodoctl.apply.namespaces import read_grants
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.admin.admin import NOT_SENT, WITHOUT_WORKERS, AdminError, LostReplyError, must
-from kodoctl.pulsar.admin.admin_http import FIRST_S, HttpAdmin
+from kodoctl.pulsar.admin.admin_http import FIRST_S, HttpAdmin, multipart
 from kodoctl.pulsar.admin.topic_stats import read_topic
 from kodoctl.pulsar.connection.connection import Connection, Context
 from kodoctl.pulsar.connection.secret import Secret
@@ -112,10 +112,23 @@ def test_a_write_that_gets_no_answer_in_time_is_lost() -> None:
         go_on.wait(5)
         return FINE
 
-    with serving(slow) as server, _admin(server.url, options={"timeout": (1.0, 0.2)}) as (admin, _):
+    with serving(slow) as server, _admin(server.url, options={"timeout": 0.2}) as (admin, _):
         with pytest.raises(LostReplyError, match="no answer in time"):
             admin.call("POST", "x", {})
         go_on.set()
+
+
+def test_uploads_and_counts_of_a_backlog_have_the_time_that_they_take() -> None:
+    def slow(_: Request) -> Answer:
+        time.sleep(0.5)
+        return FINE
+
+    with serving(slow) as server, _admin(server.url, options={"timeout": 0.2}) as (admin, _):
+        body, kind = multipart({"file": b"code"})
+        assert admin.call("POST", "functions/a/b/c", body, content_type=kind).ok
+        assert admin.call("POST", "persistent/a/b/c/subscription/s/analyzeBacklog").ok
+        with pytest.raises(LostReplyError):
+            admin.call("POST", "x", {})
 
 
 def test_nobody_listening_is_told_with_address_context_and_reason(tmp_path: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from urllib3 import HTTPConnectionPool
-from urllib3.exceptions import ReadTimeoutError
+from urllib3.exceptions import ReadTimeoutError, SSLError
 
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.admin.admin import LostReplyError, Reply
@@ -332,6 +333,24 @@ def test_a_broker_that_lives_and_hangs_on_one_topic_is_told_from_one_that_is_dea
     assert "http://b2:8080 answers, and redirected there. That broker takes connections" in finding.detail
     assert "restart it" in finding.detail
     assert "new owner" not in finding.detail
+
+
+def test_a_write_whose_tls_connection_broke_while_it_was_answered_may_have_arrived() -> None:
+    damaged = SSLError(ssl.SSLError(1, "[SSL: DECRYPTION_FAILED_OR_BAD_RECORD_MAC] decryption failed"))
+    silence = Silence("https://b1:8443", None, damaged)
+    assert not silence.not_sent
+    found = unreachable(Connection("https://b1:8443"), f"PUT {READ}", silence, {}, 1.0, reads=False)
+    assert isinstance(found, LostReplyError)
+
+
+def test_a_write_for_which_no_tls_connection_was_made_was_not_sent() -> None:
+    with (
+        serving(lambda _: FINE) as server,
+        _admin(server.url.replace("http:", "https:")) as (admin, _),
+        pytest.raises(ClusterError, match="K527 error no TLS connection") as caught,
+    ):
+        admin.call("PUT", READ, {})
+    assert not isinstance(caught.value, LostReplyError)
 
 
 def test_a_write_whose_answer_is_lost_behind_a_redirect_names_both() -> None:

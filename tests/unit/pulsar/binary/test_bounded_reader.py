@@ -68,6 +68,22 @@ def test_without_the_border_or_where_it_does_not_know_the_reader_the_binding_rea
         assert BoundedReader(plain, PATIENCE, "a topic", 0, given).take(1) == ["a", "b"]
 
 
+def test_messages_before_an_error_are_returned_and_the_error_is_raised_if_it_lasts() -> None:
+    came: list[Any] = ["a", "b", pulsar.ConnectError(pulsar.Result.ConnectError), "c", "d"]
+
+    def available() -> bool:
+        if came and isinstance(came[0], Exception):
+            raise came.pop(0)
+        return bool(came)
+
+    plain = SimpleNamespace(has_message_available=available, read_next=lambda _: came.pop(0), is_connected=lambda: True)
+    bounded = BoundedReader(plain, Patience(WaitMonitor(pause=lambda _: None)), "a topic", 60)
+    assert [bounded.take(1), bounded.take(1), bounded.take(1)] == [["a", "b"], ["c", "d"], None]
+    came[:] = [pulsar.ConnectError(pulsar.Result.ConnectError)]
+    with pytest.raises(pulsar.ConnectError):
+        BoundedReader(plain, PATIENCE, "a topic", 0).take(1)
+
+
 @pytest.mark.parametrize(("away", "found"), [(0, ["a"]), (40, ["a"]), (90, [])])
 def test_a_broker_that_is_away_is_waited_for_and_no_longer(away: float, found: list[str]) -> None:
     now, left = [0.0], ["a"]

@@ -40,6 +40,20 @@ def test_a_call_that_does_not_return_is_left_behind_and_what_it_returns_later_is
     eventually(lambda: not any_left_behind())
 
 
+def test_a_late_result_that_cannot_be_closed_prints_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, printed = threading.Event(), list[object]()
+    monkeypatch.setattr(threading, "excepthook", printed.append)
+
+    def close(_: bool) -> None:
+        raise ConnectionError("the client is closed")
+
+    with pytest.raises(UnansweredError):
+        Patience(WaitMonitor()).call(lambda: gate.wait(30), "the lease of acme/ns", 0.1, close)
+    gate.set()
+    eventually(lambda: not any_left_behind())
+    assert printed == []
+
+
 class Client:
     """The client library's client; `calls` are its answers to who asks for partitions."""
 

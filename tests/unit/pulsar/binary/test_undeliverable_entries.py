@@ -14,6 +14,8 @@ from kodoctl.pulsar.binary.undeliverable_entries import (
     Place,
     first_chunk,
     ledgers_of,
+    outside,
+    place_ahead_of,
     runs_text,
     stored_of,
     without_end,
@@ -42,7 +44,7 @@ def test_what_did_not_come_is_told_exactly() -> None:
             expected.met(entry, Message())
             expected.met(entry, Message())  # another message of it
         assert _entries(expected.gaps + expected.rest()) == [entry for entry in entries if entry not in come]
-        assert expected.parts == 0
+        assert expected.chunks == []
 
 
 def test_what_came_before_is_no_gap_and_what_comes_behind_the_end_ends_it() -> None:
@@ -80,6 +82,23 @@ def test_an_end_that_is_known_is_not_waited_for_again() -> None:
     assert without_end([], [EntryRun(2, 1, 4)]) == []
 
 
+def test_what_is_outside_of_a_range() -> None:
+    runs = [EntryRun(1, 0, 9), EntryRun(2, 0, 9), EntryRun(3, 4, 9)]
+    cut = outside(runs, (1, 4), (3, 6))
+    assert cut == [EntryRun(1, 0, 3), EntryRun(3, 7, 9)]
+    assert outside(runs, (2, 3), (2, 5)) == [runs[0], EntryRun(2, 0, 2), EntryRun(2, 6, 9), runs[2]]
+    assert outside(runs, (3, 4), (3, 9)) == runs[:2]
+    assert outside(runs, (0, 0), (3, 9)) == []
+    assert outside(runs, (3, 10), (3, 11)) == runs
+
+
+def test_a_place_some_entries_before_a_run() -> None:
+    there = [EntryRun(1, 0, 9), EntryRun(3, 0, 4), EntryRun(8, 0, 20)]
+    places = [place_ahead_of(EntryRun(8, 6, 7), count, there) for count in (0, 1, 6, 7, 11, 12, 21, 22)]
+    assert places == [(8, 6), (8, 5), (8, 0), (3, 4), (3, 0), (1, 9), (1, 0), (1, 0)]
+    assert place_ahead_of(EntryRun(8, 6, 7), 7, []) == (8, 0)
+
+
 def test_entries_behind_an_acknowledged_one() -> None:
     facts = PartitionFacts(
         "t", 0, 1, (2, 5), deduplicates=False, cursors={}, ledgers=(EntryRun(1, 0, 9), EntryRun(2, 0, 5))
@@ -112,7 +131,8 @@ def test_parts_of_a_chunked_message_came_with_its_last_one() -> None:
     assert first_chunk(Chunked()) == (3, 6)
     expected = Expected([EntryRun(3, 4, 12)])
     expected.met((3, 9), Chunked())
-    assert (expected.gaps, expected.parts, expected.rest()) == ([EntryRun(3, 4, 5)], 3, [EntryRun(3, 10, 12)])
+    assert (expected.gaps, expected.chunks) == ([EntryRun(3, 4, 5)], [EntryRun(3, 6, 8)])
+    assert expected.rest() == [EntryRun(3, 10, 12)]
 
 
 def test_other_messages_may_be_between_the_parts_of_a_chunked_message() -> None:
@@ -121,7 +141,7 @@ def test_other_messages_may_be_between_the_parts_of_a_chunked_message() -> None:
     assert expected.gaps == [EntryRun(2, 1, 1), EntryRun(3, 0, 1), EntryRun(3, 3, 6)]
     assert expected.met((3, 9), Chunked()) == (3, 6)
     assert expected.gaps == [EntryRun(2, 1, 1), EntryRun(3, 0, 1), EntryRun(3, 3, 5)]
-    assert (expected.parts, expected.rest()) == (1, [EntryRun(3, 10, 12)])
+    assert (expected.chunks, expected.rest()) == ([EntryRun(3, 6, 6)], [EntryRun(3, 10, 12)])
 
 
 @pytest.mark.parametrize("token", [pulsar.MessageId(0, 3, 4, -1), pulsar.MessageId(5, 300, 4_000, 7)])

@@ -446,6 +446,8 @@ def test_a_context_may_have_lists(environ: dict[str, str], tmp_path: Path) -> No
         ("http://a:8080,", None, ["'http://a:8080,': between two commas, or beside one, there is none"]),
         ("http://a:8080,https://b:8443", None, ["'http://a:8080,https://b:8443': the addresses of one cluster begin with the same of http and https"]),
         ("http://a:8080,pulsar://b:6650", None, ["'pulsar://b:6650', one of 2 addresses: write http://HOST:PORT; an address with pulsar:// belongs to --broker-url"]),
+        ("http://a:8080,a..b:8080", None, ["'http://a..b:8080', one of 2 addresses: write http://HOST:PORT"]),
+        ("http://a:8080", f"pulsar://{'a' * 64}:6650", [f"'pulsar://{'a' * 64}:6650': write pulsar://HOST:PORT"]),
         ("http://a:8080", "pulsar://a:6650,b:x", ["'pulsar://b:x', one of 2 addresses: write pulsar://HOST:PORT; a port is a number below 65536"]),
         ("http://a:8080,u:secret@b:1", "pulsar://a,http://b:8080", [
             "'b:1', one of 2 addresses: write http://HOST:PORT; a user does not belong into it: tokens are given with --token-file",
@@ -481,6 +483,23 @@ def test_a_refused_address_names_its_flag_variable_or_context(tmp_path: Path) ->
         [f"admin_url of context bad in {file}", f"broker_url of context bad in {file}"],
         [f"admin_url of context bad in {file}", "--broker-url"],
     ]
+
+
+@pytest.mark.parametrize("key", ["admin_url", "broker_url"])
+def test_an_empty_address_of_a_context_is_refused(key: str, environ: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "empty.toml"
+    values = {"admin_url": "http://a:1", "broker_url": "pulsar://a:2", key: ""}
+    with pytest.raises(UsageError, match=f"K505.*'': write {'http' if key == 'admin_url' else 'pulsar'}://HOST:PORT"):
+        check_context(file, "bad", values, environ)
+    write_context(file, "bad", values)
+    with pytest.raises(UsageError, match=f"K505.*{key} of context bad in .*: '': write"):
+        connect(Flags(context="bad"), {"KODOCTL_CONFIG": str(file)}, tmp_path)
+    found = connect(
+        Flags(context="bad", **{key: "http://b:1" if key == "admin_url" else "pulsar://b:1"}),
+        {"KODOCTL_CONFIG": str(file)},
+        tmp_path,
+    )
+    assert "b:1" in f"{found.admin_url} {found.broker_url}"
 
 
 def test_a_token_that_one_of_several_addresses_shows_to_everybody_is_warned_of(environ: dict[str, str]) -> None:

@@ -55,6 +55,30 @@ def test_a_token_without_an_end_is_kept_until_it_is_refused() -> None:
         assert len(issuer.forms) == 1
 
 
+def test_a_valid_token_is_used_while_the_issuer_fails() -> None:
+    clock, is_down = Clock(), False
+
+    def respond(request: Request) -> Answer:
+        base = f"http://{request.headers['Host']}"
+        if request.method != "POST":
+            return answer_json({"token_endpoint": f"{base}/token"})
+        return Answer(503, b"down") if is_down else answer_json({"access_token": "t1", "expires_in": 100})
+
+    with serving(respond) as issuer:
+        cache = _cache(issuer.url, clock)
+        first, asked = cache.token(), len(issuer.requests)
+        is_down, clock.now = True, 81
+        assert [cache.token(), cache.token()] == [first, first]
+        assert len(issuer.requests) == asked + 1, "not for each request of the cluster"
+        clock.now = 87
+        assert (cache.token(), len(issuer.requests)) == (first, asked + 2)
+        with pytest.raises(ClusterError):
+            cache.renewed(first)  # the cluster refused it: no use to send it again
+        clock.now = 101
+        with pytest.raises(ClusterError):
+            cache.token()
+
+
 def test_threads_share_one_request() -> None:
     with issuing(KEY) as issuer:
         cache = _cache(issuer.url)

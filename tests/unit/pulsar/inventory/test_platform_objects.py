@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from kodoctl.plan.field_diff import platform_fields
-from kodoctl.pulsar.inventory.platform_objects import parse, platform_path, request_document, without_addresses
+from kodoctl.pulsar.admin.admin import Reply
+from kodoctl.pulsar.inventory.platform_objects import (
+    list_platform_objects,
+    parse,
+    platform_path,
+    request_document,
+    without_addresses,
+)
 from kodoctl.topology.model.platform import PulsarCluster
 from kodoctl.topology.resources import ClusterResource, PlatformResource, ResourceGroupResource
 from tests.samples.inventories import HERE
@@ -109,3 +117,16 @@ def test_names_are_one_part_of_a_path() -> None:
     assert platform_path("tenant.a/b", "c") == "tenants/a%2Fb"
     assert platform_path(GOLD.address, "my cluster") == "clusters/my%20cluster/namespaceIsolationPolicies/gold"
     assert platform_path(SHOP.address, "c") == "tenants/shop"
+
+
+def test_only_among_clusters_the_name_global_is_no_object() -> None:
+    lists = {"tenants": ["shop", "global"], "clusters": ["global", "east"], "resourcegroups": ["global"]}
+
+    def call(method: str, path: str) -> Reply:
+        document = lists.get(path, [] if path.endswith(("Domains", "Policies")) else {})
+        return Reply(method, path, 200, document)
+
+    admin: Any = SimpleNamespace(call=call)
+    assert [found.address for found in list_platform_objects(admin, "east", HERE)] == [
+        "tenant.global", "tenant.shop", "cluster.east", "resource_group.global",
+    ]  # fmt: skip

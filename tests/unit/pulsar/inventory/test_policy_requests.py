@@ -91,6 +91,8 @@ def test_what_is_not_set_reads_as_nothing(name: str) -> None:
         ("metric_properties", ["a\nb"]),
         ("subscription_roles", {"s\t": ["a"]}),
         ("bookie_affinity", {"bookkeeperAffinityGroupSecondary": "hdd"}),
+        ("inactive_topic", {"inactiveTopicDeleteMode": "delete_when_no_subscriptions", "maxInactiveDurationSeconds": 0, "deleteWhileInactive": True}),
+        ("retention", {"retentionTimeInMinutes": 10, "retentionSizeInMB": 1 << 31}),
         ("offload", {"managedLedgerOffloadThresholdInBytes": 5}),
         ("offload", {"managedLedgerOffloadDriver": "S3", "managedLedgerOffloadedReadPriority": "NEW"}),
         ("offload", {"managedLedgerOffloadDriver": "S3", "managedLedgerExtraConfigurations": {"a": "b"}}),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kodoctl.pulsar.admin.admin import Reply, RequestCount
+from kodoctl.pulsar.admin.broker_info import Server
 from kodoctl.pulsar.admin.topic_stats import SubscriptionReading, TopicReading
 from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
 from kodoctl.pulsar.inventory.undeclarable import (
@@ -20,6 +21,7 @@ from kodoctl.pulsar.values.live_objects import SubscriptionFacts, TopicFacts
 from kodoctl.topology.names import NamespaceName, TopicName
 
 HERE = NamespaceName("acme", "ns")
+SERVER = Server("here", (), {}, bundles=4)
 NOBODY_SET: dict[str, Any] = {
     "auth_policies": {"namespace_auth": {"web": ["produce"]}, "destination_auth": {}, "subscription_auth_roles": {}},
     "replication_clusters": ["here"],
@@ -46,6 +48,7 @@ def test_defaults_and_what_the_format_has_are_not_listed() -> None:
     ("member", "value", "name", "reason"),
     [
         ("offload_threshold", 100, "offload_threshold", "set to 100; the format has no such setting"),
+        ("schema_auto_update_compatibility_strategy", "Full", "schema_auto_update_compatibility_strategy", "set to Full"),
         ("a_new_setting", "a\nb", "a_new_setting", "set to a\\nb; the format"),
         ("offload_policies", {"managedLedgerOffloadThresholdInBytes": 1}, "offload", "the format cannot express its value"),
         ("schema_compatibility_strategy", "NEW", "schema_compatibility", 'the format cannot express its value "NEW"'),
@@ -98,15 +101,23 @@ def test_non_persistent_topics_are_listed_once_each() -> None:
         non_persistent_acme_ns=topics,
         non_persistent_acme_ns_partitioned=["non-persistent://acme/ns/b"],
     )
-    found = read_undeclarable(admin, HERE, NOBODY_SET, "here")
+    found = read_undeclarable(admin, HERE, NOBODY_SET, SERVER)
     assert set(found) == {"topic.non-persistent://acme/ns/a", "topic.non-persistent://acme/ns/b"}
+
+
+@pytest.mark.parametrize(("usual", "listed"), [(4, False), (16, True), (None, True)])
+def test_a_number_of_bundles_is_listed_that_the_broker_may_not_give(usual: int | None, *, listed: bool) -> None:
+    admin = Answers(non_persistent_acme_ns=[], non_persistent_acme_ns_partitioned=[])
+    found = read_undeclarable(admin, HERE, NOBODY_SET, replace(SERVER, bundles=usual))
+    assert (f"namespace.{HERE} bundles" in found) is listed
+    assert all("write `bundles: 4`" in why for why in found.values())
 
 
 def test_a_grant_on_a_non_persistent_topic_is_listed() -> None:
     grants = {"non-persistent://acme/ns/a": {"web": ["produce"]}, "persistent://acme/ns/J": {"web": ["produce"]}}
     dump = {**NOBODY_SET, "auth_policies": {"destination_auth": grants}}
     admin = Answers(non_persistent_acme_ns=[], non_persistent_acme_ns_partitioned=[])
-    assert read_undeclarable(admin, HERE, dump, "here") == {
+    assert read_undeclarable(admin, HERE, dump, SERVER) == {
         "grant.non-persistent://acme/ns/a/web": "its topic is left out"
     }
 

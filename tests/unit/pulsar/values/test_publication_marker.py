@@ -25,11 +25,13 @@ def test_a_marker_is_written_above_the_comment_and_taken_off_again(text: str | N
     assert read_marker(text) is None
 
 
-@pytest.mark.parametrize("text", ["kodoctl of later", "kodoctl []", 'kodoctl {"topology": "x"}'])
+@pytest.mark.parametrize(
+    "text", ["kodoctl of later", "kodoctl []", 'kodoctl {"topology": "x"}', f"kodoctl {'[' * 99_999}"]
+)
 def test_a_marker_that_cannot_be_read_is_of_somebody_else(text: str) -> None:
     owner, is_foreign = owner_of(read_marker(text), HERE, LIVE)
     assert is_foreign
-    assert text in str(owner)
+    assert text[:80] in str(owner)
 
 
 def test_an_owner_is_a_name_here_and_a_text_elsewhere() -> None:

@@ -41,6 +41,7 @@ def fails(_: bytes, __: str) -> Any:
         (b"\xff" * 101, "bytes", "ff " * 99 + "ff …"),
         (None, "none", ""),
         (b"[" * 900, "text", "[" * 900),
+        (("1" * 5_000).encode("utf-16-le"), "text", "1\0" * 5_000),
     ],
 )
 def test_any_payload_has_a_view(payload: bytes | None, kind: str, text: str) -> None:

@@ -74,6 +74,11 @@ class Cluster:
 
     def __init__(self, *stored: tuple[str, Mapping[str, str]], done: int = 0) -> None:
         self.stored, self.done, self.is_there = stored, done, True
+        self.count = 1
+
+    def partitions(self, topic: str) -> int:
+        assert topic == PLAN.source_topic
+        return self.count
 
     def facts(self, part: str) -> PartitionFacts:
         assert part == f"{PLAN.source_topic}-partition-0"
@@ -109,6 +114,19 @@ def test_a_later_message_of_a_planned_key_refuses_the_plan_before_anything_is_se
     gone = Cluster(("a", {}), ("a", {}), ("a", {}))
     gone.is_there = False
     check_keys(PLAN, cast("Any", gone))
+
+
+def test_a_lane_that_got_partitions_since_the_plan_refuses_it_because_messages_of_its_keys_may_be_there() -> None:
+    grown = Cluster(("a", {}), ("a", {}))
+    grown.count = 2
+    with pytest.raises(RefusedError, match="has 2 partitions, 1 when planned") as refused:
+        check_keys(replace(PLAN, action=RecallAction.MOVE), cast("Any", grown))
+    assert "K822" in str(refused.value)
+
+
+def test_a_discard_takes_a_part_of_a_key_although_others_of_it_stay() -> None:
+    poison = replace(PLAN, action=RecallAction.DISCARD, letters=PLAN.letters[:1])
+    check(("a", {}), ("a", {}), ("a", {}), plan=poison)
 
 
 def test_what_leaves_the_lane_are_messages_their_copies_and_those_sent_before() -> None:

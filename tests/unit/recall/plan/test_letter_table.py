@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +13,7 @@ import jsonschema
 import pytest
 
 from kodoctl.documents.json_form import seal_of
-from kodoctl.errors import KodoctlError
+from kodoctl.errors import KodoctlError, UsageError
 from kodoctl.recall.filter.condition import parse
 from kodoctl.recall.ledger.recall_ledger import LetterStatus, RecallEvent
 from kodoctl.recall.message.stored_message import Position
@@ -194,6 +195,24 @@ def test_a_table_that_is_not_as_it_was_written_is_refused(tmp_path: Path, harm: 
     assert ("belongs beside the plan" if harm == "gone" else "plan again") in found.detail
 
 
+@pytest.mark.parametrize(("harm", "code"), [("gone", "K016"), ("cut", "K559"), ("another", "K559")])
+def test_a_table_that_was_harmed_after_the_check_is_told_while_it_is_read(tmp_path: Path, harm: str, code: str) -> None:
+    made, _ = with_table(tmp_path)
+    assert made.table is not None
+    path = made.table.path
+    if harm == "gone":
+        path.unlink()
+    elif harm == "cut":
+        path.write_bytes(path.read_bytes()[:-1])
+    else:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        parquet.write_table(pa.table({"a": [1]}), path)
+    with pytest.raises(KodoctlError, match=code):
+        list(segments(made))
+
+
 def test_a_head_that_was_edited_is_refused(tmp_path: Path) -> None:
     _, file = with_table(tmp_path)
     text = file.read_text(encoding="utf-8")
@@ -234,6 +253,44 @@ def test_a_table_that_cannot_be_read_back_is_told(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(letter_table, "_sha256", broken)
     with LetterTableWriter(tmp_path / "t") as writer, pytest.raises(KodoctlError, match="Input/output error"):
         writer.close()
+
+
+def test_a_folder_for_temporary_files_that_takes_no_more_letters_is_told() -> None:
+    refs = [LetterRef(Position(0, 1, entry), NOW) for entry in range(1_000)]
+    with CandidateStore() as store:
+        store._base.execute("PRAGMA max_page_count = 8")
+        with pytest.raises(UsageError, match=r"K535(?s:.*)disk is full(?s:.*)TMPDIR"):
+            [store.add(one, f"{one.position.entry:032x}", "11" * 16, 0, 0, None) for one in refs]
+
+
+STEPS: dict[str, Callable[[CandidateStore], Any]] = {
+    "find": lambda store: store.first_of(b"name"),
+    "add": lambda store: store.add_settled(LetterRef(Position(0, 1, 2), NOW)),
+    "note": lambda store: store.add_seen("22" * 16),
+    "settle": lambda store: store.settle_seen(),
+    "remove": lambda store: store.remove([1]),
+    "read": lambda store: list(store.stored()),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_letters_of_a_plan_that_cannot_be_kept_or_read_back_are_told(step: str) -> None:
+    with CandidateStore() as store:
+        store.add(LetterRef(Position(0, 1, 1), NOW), "00" * 16, "11" * 16, 0, 0, b"name")
+        store._base.set_progress_handler(lambda: 1, 1)  # interrupts every statement
+        with pytest.raises(UsageError, match=r"K535(?s:.*)interrupted"):
+            STEPS[step](store)
+
+
+def test_letters_that_can_no_more_be_read_amid_the_reading_are_told() -> None:
+    with CandidateStore() as store:
+        for entry in range(1_000):
+            store.add(LetterRef(Position(0, 1, entry), NOW), f"{entry:032x}", "11" * 16, 0, 0, None)
+        rows = store.stored()
+        next(rows)
+        store._base.set_progress_handler(lambda: 1, 1)
+        with pytest.raises(UsageError, match=r"K535(?s:.*)interrupted"):
+            list(rows)
 
 
 def test_a_mark_that_is_no_recall_id_settles_nothing(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from kodoctl.documents.json_form import seal_of
 from kodoctl.documents.recall_document import SendReport
 from kodoctl.errors import KodoctlError
-from kodoctl.recall.ledger.recall_ledger import RecallEntry, RecallEvent, highest_booked, latest_status
+from kodoctl.recall.ledger.recall_ledger import RecallEntry, RecallEvent, has_begun, highest_booked, latest_status
 from kodoctl.recall.ledger.recovery import SOUND_FOR, LaneScan, Recovery, recover
 from kodoctl.recall.message.message_json import as_json, preview
 from kodoctl.recall.message.payload_patch import Edit, NotEditableError, merge, read_patch
@@ -124,6 +124,12 @@ def test_a_payload_that_writing_again_would_harm_is_not_patched(payload: bytes |
         Edit({"a": 1}, schema).apply(payload)
 
 
+@pytest.mark.parametrize("payload", [b"[1, 2]", b'"text"', b"7", b"null", b"true"])
+def test_a_payload_that_is_no_object_is_not_replaced_by_the_patch(payload: bytes) -> None:
+    with pytest.raises(NotEditableError, match="it is no JSON object"):
+        Edit({"currency": "EUR"}).apply(payload)
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", "7", '{"a": NaN}', '{"a": 1, "a": 2}', "[" * 100_000])
 def test_a_patch_file_is_an_object(text: str) -> None:
     with pytest.raises((NotJsonError, NotEditableError)):
@@ -158,6 +164,15 @@ def test_what_one_run_refused_says_nothing_of_what_another_began(order: int) -> 
     assert latest_status(book[::order])["x"][:2] == ("b", RecallEvent.INTENT)
     book = [entry(RecallEvent.INTENT), entry(RecallEvent.REFUSED)]
     assert latest_status(book[::order])["x"].event is RecallEvent.REFUSED
+
+
+def test_a_run_has_begun_once_a_letter_of_it_may_be_stored_or_was_discarded() -> None:
+    refused = [entry(RecallEvent.INTENT), entry(RecallEvent.REFUSED)]
+    assert not has_begun(refused, "r")
+    assert not has_begun([*refused, entry(RecallEvent.SENT, run="other")], "r")
+    assert has_begun([*refused, entry(RecallEvent.INTENT, recall_id="y")], "r")
+    for event in (RecallEvent.UNCLEAR, RecallEvent.SENT, RecallEvent.DISCARDED):
+        assert has_begun([*refused, entry(event)], "r")
 
 
 @pytest.mark.parametrize("order", [1, -1])

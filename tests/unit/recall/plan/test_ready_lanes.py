@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from kodoctl.errors import UsageError
+from kodoctl.errors import RefusedError, UsageError
+from kodoctl.pulsar.binary.message_reader import Cursor, PartitionFacts
 from kodoctl.recall.plan.ready_lanes import ReadyLane, ReplaySource, replay_source
+from kodoctl.recall.plan.replay_counts import PublishTimes
+from kodoctl.recall.replay_planner import ReplayRequest, prepare_replay
 from kodoctl.topology.load import load_topology
+from tests.unit.recall.letters import NOW
 from tests.unit.recall.plan.test_waiting_lanes import FILE
 
 
@@ -34,3 +40,20 @@ def test_a_subscription_without_waiting_lanes_has_dead_letters_alone(tmp_path: P
 def test_unknown_names_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="K703"):
         source(tmp_path, "orders", "nobody")
+
+
+@pytest.mark.parametrize("raised", ["orders", "orders-L2", "orders-billing-RETRYING", "orders-billing-DLQ"])
+def test_no_replay_is_planned_where_a_lane_has_other_partitions_than_the_file(tmp_path: Path, raised: str) -> None:
+    request = ReplayRequest(
+        source=source(tmp_path, "orders", "billing"), span=PublishTimes(NOW - 1, None), message=None, rate=None, done=None,
+        now=NOW, run="r", path="t.yaml", environment=None, because="",
+    )  # fmt: skip
+    cursors = dict.fromkeys(("billing", "kodo-hold"), Cursor((-1, -1), ()))
+    cluster: Any = SimpleNamespace(
+        partitions=lambda topic: 2 if topic.rpartition("/")[2] == raised else 1,
+        facts=lambda part: PartitionFacts(part, 0, -1, (-1, -1), True, cursors),
+        read_all=lambda *_: iter(()),
+        unread=SimpleNamespace(leave_out=lambda *_: None, lines=list, runs={}),
+    )
+    with pytest.raises(RefusedError, match=f"{raised} has 2 partitions, 1 in the file"):
+        prepare_replay(request, cast("Any", None), cluster)

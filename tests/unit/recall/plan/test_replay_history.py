@@ -100,6 +100,10 @@ def test_a_later_replay_of_the_subscription_is_the_latest_that_is_not_undone() -
         begin(before={"persistent://kodo/other/orders-partition-0": ()}, partitions=[ELSEWHERE]),
         begin(partitions=[{**PARTITION, "partition": 1}]),
         begin(partitions=[{**PARTITION, "topic": "no name", "partition": -1}]),
+        begin(namespace="other/trade"),
+        begin(topic=".."),
+        begin(topic="orders/subscription/billing"),
+        begin(topic="orders\ud800"),
     ],
 )
 def test_entries_that_kodoctl_did_not_write_are_left_out(entry: dict[str, Any]) -> None:
@@ -121,6 +125,13 @@ def test_a_replay_is_found_by_the_begin_of_its_run_and_the_latest_by_last() -> N
     assert find_replay(found, "last", SPACE).run == "20271128-c", "an undo that is repeated takes back no earlier one"
     assert find_replay(found, "20271126", SPACE).run == "20271126-a"
     assert find_replay(found, "20271128", SPACE).run == "20271128-c"
+
+
+def test_a_whole_run_names_its_replay_also_if_a_longer_run_begins_with_it() -> None:
+    """Whoever may produce to the journal can write such a run."""
+    found = read_replays([begin("20271126-a"), begin("20271126-ab", topic="bills")], SPACE)
+    assert find_replay(found, "20271126-a", SPACE).run == "20271126-a"
+    assert find_replay(found, "20271126-ab", SPACE).run == "20271126-ab"
 
 
 def test_a_replay_of_a_newer_kodoctl_is_told_and_no_earlier_one_is_the_last_then() -> None:

@@ -105,6 +105,20 @@ def test_a_cursor_that_moved_before_does_not_move_again_after_all_of_it_was_hand
     assert replay_of(PARTITION, before, state(handled), has_moved=True) == PartitionReplay(None, (), handled)
 
 
+def test_what_retention_removed_is_no_sign_that_the_cursor_moved() -> None:
+    stored = (EntryRun(1, 6, 9),)
+    assert replay_of(PARTITION, STORED, state(stored, stored)) == PartitionReplay(
+        (1, 6), (EntryRun(1, 8, 9),), (EntryRun(1, 8, 9),)
+    )
+    moved = (EntryRun(1, 8, 9),)
+    assert replay_of(PARTITION, STORED, state(moved, stored)) == PartitionReplay(None, (), moved)
+
+
+def test_no_cursor_moves_where_nothing_of_the_plan_is_stored() -> None:
+    stored = (EntryRun(1, 8, 9),)
+    assert replay_of(PARTITION, STORED, state(stored, stored)) == PartitionReplay(None, (), stored)
+
+
 def test_what_was_handled_between_the_journal_and_the_move_stays_done() -> None:
     before, now = (EntryRun(1, 0, 7),), state((EntryRun(1, 0, 9),))
     assert replay_of(PARTITION, before, now) == PartitionReplay(

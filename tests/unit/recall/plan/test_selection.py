@@ -190,15 +190,26 @@ def test_a_letter_whose_recall_came_back_was_sent_even_if_the_ledger_is_gone(tmp
     assert summary["left_out"] == {"already": 1, "recalled": 1}
 
 
+def test_copies_of_a_letter_whose_recall_came_back_are_settled_with_it(tmp_path: Path) -> None:
+    copies = [letter(1, entry=entry, origin="5:1:0:-1") for entry in (1, 2, 3)]
+    back = letter(1, entry=9, recall=recall_id(DEAD, copies[0].position, copies[0].publish_time))
+    others = [letter(2, entry=entry, origin="5:2:0:-1") for entry in (4, 5)]
+    _, chosen, settle, summary = select(tmp_path, [*copies, *others, back])
+    assert [(one.position.entry, len(one.repeats)) for one in chosen] == [(4, 1)]
+    assert settle == tuple(LetterRef(one.position, one.publish_time) for one in copies)
+    assert summary["left_out"] == {"already": 1, "recalled": 1, "repeat": 3}
+
+
 def test_what_cannot_be_carried_on_is_left_and_counted(tmp_path: Path) -> None:
     schema = {"type": "object", "required": ["a"]}
     edit = Edit({"a": None}, schema)
     letters = [letter({"a": 1}, entry=1), letter(b"\xff", entry=2), letter({"b": 1}, entry=3, broken="no text")]
-    _, chosen, _, summary = select(tmp_path, letters, edit=edit)
+    _, chosen, _, summary = select(tmp_path, [*letters, letter([1, 2], entry=4)], edit=edit)
     assert chosen == ()
-    assert summary["left_out"] == {"not_editable": 2}
-    assert len(summary["not_editable"]) == 2
-    assert summary["read"] == 3
+    assert summary["left_out"] == {"not_editable": 3}
+    assert len(summary["not_editable"]) == 3
+    assert summary["not_editable"]["it is no JSON object"] == 1
+    assert summary["read"] == 4
 
 
 def test_nowhere_to_go(tmp_path: Path) -> None:

@@ -102,9 +102,13 @@ class Cluster:
     def __init__(self, lane: WaitingLane, messages: list[ReadMessage], *cursors: str) -> None:
         self.lane, self.messages, self.unread = lane, messages, SimpleNamespace(leave_out=lambda *_: None)
         self.cursors = {name: Cursor((-1, -1), ()) for name in cursors}
+        self.raised: dict[str, int] = {}  # number of partitions by topic, where it is not the file's
 
     def identity(self, tenant: str) -> None:
         assert tenant == "kodo"
+
+    def partitions(self, topic: str) -> int:
+        return self.raised.get(topic, 1)
 
     def facts(self, part: str) -> PartitionFacts:
         own = part.startswith(self.lane.source_topic)
@@ -132,6 +136,28 @@ def test_nothing_is_planned_for_a_lane_without_the_subscription(tmp_path: Path) 
         plan(lane, RecallAction.MOVE, Cluster(lane, [stored(1)], "shipping"))
     assert [one.code for one in refused.value.diagnostics] == ["K711"]
     assert len(plan(lane, RecallAction.MOVE, Cluster(lane, [stored(1)], "billing")).letters) == 1
+
+
+@pytest.mark.parametrize("action", [RecallAction.MOVE, RecallAction.DISCARD])
+@pytest.mark.parametrize(("now", "text"), [(4, "4 partitions"), (0, "no partitions")])
+def test_nothing_is_planned_for_a_lane_with_other_partitions_than_the_file(
+    tmp_path: Path, action: RecallAction, now: int, text: str
+) -> None:
+    lane = one(tmp_path, "L1/retrying")
+    lane = with_target(lane, "L2") if action.sends else lane
+    some = Cluster(lane, [stored(1)], "billing")
+    some.raised[lane.source_topic] = now
+    with pytest.raises(RefusedError, match=f"{lane.source_topic} has {text}, 1 in the file") as refused:
+        plan(lane, action, some)
+    assert [one.code for one in refused.value.diagnostics] == ["K822"]
+
+
+def test_nothing_is_planned_for_a_target_with_other_partitions_than_the_file(tmp_path: Path) -> None:
+    lane = with_target(one(tmp_path, "L1/retrying"), "L2")
+    some = Cluster(lane, [stored(1)], "billing")
+    some.raised["persistent://kodo/trade/orders-L2"] = 2
+    with pytest.raises(RefusedError, match="orders-L2 has 2 partitions, 1 in the file"):
+        plan(lane, RecallAction.MOVE, some)
 
 
 def left_out(found: RecallPlan) -> tuple[list[tuple[int, int]], dict[str, int]]:

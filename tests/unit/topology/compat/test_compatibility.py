@@ -68,6 +68,9 @@ AVRO = [
     (DECIMAL, DECIMAL | {"scale": 1}, "decimal(4, 1) cannot be read as decimal(4, 2)"),
     (DECIMAL, DECIMAL | {"doc": "x"}, ""),
     (DECIMAL, "bytes", ""),
+    (DECIMAL, {"type": "bytes", "logicalType": "decimal", "doc": "no decimal without a precision"}, ""),
+    (DECIMAL | {"scale": 0}, {"type": "bytes", "logicalType": "decimal", "precision": 4}, ""),
+    ({"type": "string", "logicalType": "decimal"}, {"type": "string", "logicalType": "decimal", "doc": "x"}, ""),
     ({"type": "string", "logicalType": "uuid"}, {"type": "int", "logicalType": "date"}, "date cannot be read as uuid"),
 ]  # fmt: skip
 
@@ -132,6 +135,7 @@ JSON = [
     ({"multipleOf": 4}, {"multipleOf": 6}, "multipleOf is 4, not 6"),
     ({"multipleOf": 1e-5}, {"multipleOf": 1e30}, ""),
     ({"multipleOf": 1e30}, {"multipleOf": 1e-5}, "multipleOf is 1e+30, not 1e-05"),
+    ({"multipleOf": 10**400}, {"multipleOf": 10**401}, ""),
     ({"multipleOf": float("inf")}, {"multipleOf": 2}, "multipleOf is Infinity, not 2"),
     ({"uniqueItems": True}, {}, "uniqueItems is true"),
     ({"uniqueItems": True}, {"uniqueItems": True, "title": "x"}, ""),
@@ -141,12 +145,18 @@ JSON = [
     ({"pattern": "a"}, {"pattern": "a", "title": "x"}, ""),
     ({}, {"pattern": "b"}, ""),
     ({"anyOf": [TEXT]}, {"anyOf": [TEXT, NUMBER]}, "`anyOf` may have changed in a way that cannot be judged"),
+    ({"items": TEXT}, {"items": TEXT, "prefixItems": [NUMBER]}, "at []: only string is accepted"),
+    (obj() | {"additionalProperties": False}, obj() | {"additionalProperties": False, "patternProperties": {"^x": TEXT}}, "additionalProperties is false: properties left open are refused"),
+    ({"$dynamicRef": "#n", "$defs": {"n": TEXT}}, {"$dynamicRef": "#n", "$defs": {"n": NUMBER}}, "`$dynamicRef` may have changed in a way that cannot be judged"),
     # references
     ({"$ref": "#/$defs/a", "$defs": {"a": TEXT}}, {"$ref": "#/$defs/a", "$defs": {"a": NUMBER}}, "type number: only string is accepted"),
     (obj(x={"$ref": "#/$defs/a"}) | {"$defs": {"a": TEXT}}, obj(x=TEXT), ""),
     (obj(x={"$ref": "#/$defs/a", "maxLength": 3}) | {"$defs": {"a": TEXT}}, obj(x=TEXT), "at x: maxLength is 3"),
     (obj(x={"$ref": "#/$defs/a~1b"}) | {"$defs": {"a/b": True}}, obj(x=TEXT), ""),
     ({"anyOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": TEXT}}, {"anyOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": NUMBER}}, "`anyOf` may have changed in a way that cannot be judged"),
+    (obj(x={"$ref": "#/$defs/a%20b"}) | {"$defs": {"a b": TEXT}}, obj(x=TEXT), ""),
+    (obj(x={"$ref": "#/anyOf/1"}) | {"anyOf": [True, TEXT]}, obj(x=TEXT) | {"anyOf": [True, TEXT]}, ""),
+    (obj(x={"$ref": "#/anyOf/9"}) | {"anyOf": [TEXT]}, obj(x=TEXT) | {"anyOf": [TEXT]}, "at x: `$ref: #/anyOf/9` points at nothing"),
     (obj(x={"$ref": "other.json"}), obj(x=TEXT), "at x: `$ref: other.json` cannot be followed: only references inside the file can be compared"),
     (obj(x={"$ref": "#/$defs/no"}), obj(x=TEXT), "at x: `$ref: #/$defs/no` points at nothing"),
     (obj(x={"$ref": "#/type/0"}), obj(x=TEXT), "at x: `$ref: #/type/0` points at nothing"),
@@ -210,3 +220,34 @@ def test_a_schema_that_contains_itself_is_judged_once_a_level() -> None:
         "n is required",
         "at x: n is required",
     ]
+
+
+def test_a_reference_is_compared_with_each_level_of_a_schema_without_references() -> None:
+    new = obj(n=NUMBER, x={"$ref": "#"})
+    old = obj(n=NUMBER, x=obj(n=NUMBER, x=obj(n=TEXT)))
+    assert what_breaks("json", old, new, "BACKWARD") == [
+        "the new schema cannot read what the old one wrote: at x.x.n: type string: only number is accepted"
+    ]
+
+
+def _doubling_json(title: str) -> dict[str, Any]:
+    parts = {f"d{n}": obj(a={"$ref": f"#/$defs/d{n + 1}"}, b={"$ref": f"#/$defs/d{n + 1}"}) for n in range(60)}
+    return {"$ref": "#/$defs/d0", "title": title, "$defs": {**parts, "d60": TEXT}}
+
+
+def _doubling_avro(doc: str) -> dict[str, Any]:
+    inner = record(name="R60")
+    for n in range(59, -1, -1):
+        inner = record(field("a", ["null", inner]), field("b", ["null", f"R{n + 1}"]), name=f"R{n}")
+    return inner | {"doc": doc}
+
+
+def test_definitions_that_are_used_twice_do_not_double_the_time_at_each_level() -> None:
+    assert what_breaks("json", _doubling_json("old"), _doubling_json("new")) == []
+    assert what_breaks("avro", _doubling_avro("old"), _doubling_avro("new")) == []
+
+
+def test_schemas_that_are_nested_too_deeply_are_not_compared() -> None:
+    parts = {f"d{n}": obj(a={"$ref": f"#/$defs/d{n + 1}"}) for n in range(1_000)}
+    old, new = ({"$ref": "#/$defs/d0", "title": title, "$defs": {**parts, "d1000": TEXT}} for title in "ab")
+    assert what_breaks("json", old, new) == ["the schemas are nested too deeply to be compared"]

@@ -40,6 +40,18 @@ def test_an_overlay_has_the_keys_of_the_file_and_a_name_the_meaning_of_its_map()
     assert key_help("environments.prod.defaults.partitions").value == "whole number"
     assert key_help("namespace_grants.planner").meaning == "Permissions on the whole namespace, by role."
     assert "fair_by" in dict(key_help("topics.orders").keys)
+    switch = key_help("environments.prod.production")
+    assert (switch.value, switch.needed) == ("true, false", False)
+    assert "production" in dict(key_help("environments.prod").keys)
+    assert not key_help("environments.prod.sources.db.database").needed, "the file below has it"
+    assert key_help("sources.db.database").needed
+
+
+def test_a_key_that_each_form_of_a_limit_explains_has_all_of_these_meanings() -> None:
+    told = key_help("topics.a.subscriptions.b.limits.limit").meaning
+    assert told == "rate: The rate. concurrency: Handlers at once. quota: Messages per window: s, m, h or d."
+    assert key_help("topics.a.subscriptions.b.limits.by").meaning.startswith("The message property")
+    assert "\n" not in key_help("topics.a.subscriptions.b.limits.kind").meaning
 
 
 @pytest.mark.parametrize(
@@ -52,6 +64,7 @@ def test_an_overlay_has_the_keys_of_the_file_and_a_name_the_meaning_of_its_map()
         ("mask", "it is one at payloads.mask, topics.NAME.payloads.mask"),
         ("defaults.zzz", "no key 'zzz' at defaults; keys there: partitions, policies, state_policies"),
         ("name.x", "no key 'x' at name; nothing is below it"),
+        ("environments.prod.version", "no key 'version' at environments.prod"),
     ],
 )
 def test_an_unknown_key_is_told_with_what_is_meant(path: str, text: str) -> None:

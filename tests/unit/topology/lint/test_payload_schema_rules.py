@@ -7,7 +7,7 @@ import pytest
 
 from kodoctl.errors import Severity
 from kodoctl.topology.lint.linter import lint
-from kodoctl.topology.load import source_of
+from kodoctl.topology.load import load_set, source_of
 from tests.unit.topology.topology_files import FILE, found_in
 
 RECORD = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}
@@ -156,3 +156,13 @@ def test_a_schema_file_that_two_topics_name_is_judged_for_both() -> None:
     body = "topics:\n  a: {payload: {type: json, schema: nowhere.json}}\n  b: {payload: {type: json, schema: nowhere.json}}\n"
     assert [(f.code, f.where and f.where.line) for f in found_in(body)] == [("K304", 6), ("K304", 7)]
     assert FILE in str(found_in(body)[0].where)
+
+
+@pytest.mark.parametrize("levels", ["[L2]", "[]"])
+def test_a_change_of_a_schema_is_judged_on_a_topic_without_the_first_level(tmp_path: Path, levels: str) -> None:
+    (tmp_path / "order.schema").write_text('{"type": "object"}', encoding="utf-8")
+    name = str(tmp_path / "t.yaml")
+    body = f"version: 1\nname: n\ntenant: k\nnamespace: n\ntopics: {{orders: {{levels: {levels}, payload: {{type: json, schema: order.schema}}}}}}\n"
+    files = [source_of(body.encode(), name)]
+    (before,) = (one.payloads["orders"] for one in load_set(files, None).topologies)
+    assert "K103" in {finding.code for finding in lint(files, {(name, "orders"): before}).findings}

@@ -85,3 +85,18 @@ def test_allowances_without_end_are_given_up(monkeypatch: pytest.MonkeyPatch) ->
     found = found_in(body)
     assert [one.code for one in found if one.code != "K019"] == ["K018"]
     assert "more than 3 allowances" in found[-1].detail or any("more than 3 allowances" in one.detail for one in found)
+
+
+@pytest.mark.parametrize("broken", ["topics", "environment", "second file"])
+def test_a_comment_is_not_called_idle_while_a_file_has_errors(broken: str) -> None:
+    body = orders(on_topic=" # kodoctl: allow K203 because it is a cache").replace("{size: 1GiB", "{size: 1GB")
+    other = "version: 1\nname: other\ntenant: kodo\nnamespace: other\ntopics: {}\n"
+    assert not codes_in(body, other)
+    overlaid = "topics: {orders: {}}\nenvironments:\n  prod:\n    defaults: {partitions: two}\n    topics:\n"
+    overlaid += f"      orders: # kodoctl: allow K203 because it is a cache\n    {BAD}\n"
+    wrong = {
+        "topics": (body + "    partitions: two\n", other),
+        "environment": (overlaid, f"{other}environments: {{prod: {{}}}}\n"),
+        "second file": (body.replace("when_full: evict", "when_full: hold_producers"), f"{other}colour: red\n"),
+    }
+    assert codes_in(*wrong[broken]) in (["K003"], ["K004"])

@@ -1,10 +1,17 @@
 """Values of single fields that load, and what they become."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from kodoctl.topology.model.field_types import FileModel
+from kodoctl.topology.model.platform import Platform
 from kodoctl.topology.model.policies import to_json
+from kodoctl.topology.model.subscription import SlotRange
+from kodoctl.topology.model.topology import Topology
+from kodoctl.topology.team_rules.rules_model import RulesFile
 from tests.unit.topology.topology_files import loaded
 
 
@@ -38,3 +45,25 @@ def test_names_that_look_like_numbers_are_texts_as_keys() -> None:
     ).spec
     assert list(spec.topics) == ["2024"]
     assert spec.topics["2024"].subscriptions["s"].tenant_weights == {"42": 3}
+
+
+def _models(base: type[FileModel]) -> Iterator[type[FileModel]]:
+    for model in base.__subclasses__():
+        yield model
+        yield from _models(model)
+
+
+def test_no_field_that_may_be_left_out_takes_null() -> None:
+    assert {Topology, Platform, RulesFile} <= set(_models(FileModel))
+    fields = [
+        (model, info.alias or name)
+        for model in _models(FileModel)
+        for name, info in model.model_fields.items()
+        if info.annotation is not Any  # in FieldTest, which refuses null itself
+    ]
+    assert len(fields) > 150
+    for model, name in fields:
+        with pytest.raises(ValidationError) as found:
+            model.of_file({name: None})
+        assert any(one["loc"][:1] == (name,) for one in found.value.errors()), (model, name)
+    assert SlotRange(max=None) == SlotRange(), "in a program it stands for a field that is left out"

@@ -13,9 +13,11 @@ from kodoctl.topology.model.policies import (
     DispatchRate,
     Foreign,
     InactiveTopic,
+    NamespacePolicies,
     Offload,
     Persistence,
     Retention,
+    TopicPolicies,
     from_json,
     is_set,
     merge,
@@ -122,6 +124,30 @@ def test_a_live_value_that_the_format_cannot_say_goes_to_json_and_back_and_equal
     assert odd != from_json("backlog_quota", {"size": "1B"})
 
 
+FIELDS = {**TopicPolicies.model_fields, **NamespacePolicies.model_fields}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_the_examples_of_a_policy_are_values(name: str) -> None:
+    for example in FIELDS[name].examples or ():
+        from_json(name, example)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("properties", {"foreign": "x"}),
+        ("subscription_roles", {"foreign": ["a"]}),
+        ("subscription_rates", {"foreign": {"messages": 1, "size": "unlimited", "period": "1s", "relative": False}}),
+    ],
+)
+def test_foreign_may_be_a_name_of_the_user(name: str, value: dict[str, Any]) -> None:
+    read = from_json(name, value)
+    assert not isinstance(read, Foreign)
+    assert to_json(read) == value
+    assert from_json(name, to_json(Foreign('{"a": "\\u0007"}'))) == Foreign('{"a": "\\u0007"}')
+
+
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [
@@ -134,7 +160,9 @@ def test_a_live_value_that_the_format_cannot_say_goes_to_json_and_back_and_equal
         ("allowed_clusters", "inherit", "Pulsar cannot unset it"),
         ("properties", {"kodoctl.topology/trade": "x"}, "names that begin with kodoctl"),
         ("entry_filters", ["a, b"], "write one name in each line"),
+        ("entry_filters", ["a\n"], "write one name in each line"),
         ("shadow_topics", ["orders"], "write the topic's full name"),
+        ("shadow_topics", ["persistent://a/b/c\n"], "write the topic's full name"),
         ("pause_on_ack_state_loss", False, "True"),
     ],
 )  # fmt: skip

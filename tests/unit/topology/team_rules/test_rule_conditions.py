@@ -57,6 +57,7 @@ def test_the_values_are_shown_where_a_condition_is_not_true() -> None:
         "`partitions < 4 AND owners > 1` does not hold: owners has no value, partitions is 8"
     )
     assert failure("1 > 2") == "`1 > 2` does not hold"
+    assert failure("\n1 > 2\n  OR name = 'a  b'\n", name="x") == "`1 > 2 OR name = 'a  b'` does not hold: name is x"
 
 
 def test_errors_come_at_once() -> None:

@@ -52,6 +52,8 @@ def found(text: str) -> list[tuple[str, str]]:
         (f"version: 1\nrules: {{a: {RULE.replace('x', '§{}')}}}", "K004", "should have a test: present, equals"),
         (f"version: 1\nrules: {{a: {RULE.replace('x', '§{optional: true}')}}}", "K004", "should have a test"),
         (f"version: 1\nrules: {{a: {RULE.replace('x', '§{present: false, equals: x}')}}}", "K004", "stands alone"),
+        (f"version: 1\nrules: {{a: {RULE.replace('x', '{§matches: }')}}}", "K015", "has no value"),
+        (f"version: 1\nrules: {{a: {RULE.replace('x', '§{at_least: }')}}}", "K004", "`at_least` is empty"),
         (f"version: 1\nrules: {{a: {RULE.replace('x', '§{present: true, optional: true}')}}}", "K004", "contradict"),
         (f"version: 1\nrules: {{a: {RULE.replace('name: x', '§nam: x')}}}", "K311", "did you mean 'name'?"),
         (f"version: 1\nrules: {{a: {RULE.replace('x', '§4')}}}", "K311", "name.equals: 4 is no value of it"),
@@ -131,6 +133,13 @@ def test_a_section_of_a_wrong_form_leaves_the_others(text: str) -> None:
     codes = [code for code, _ in found(f"version: 1\n{text}\n{other}")]
     assert codes[0] in {"K003", "K004", "K006"}
     assert codes[-1] == "K311"
+
+
+def test_an_exemption_of_a_rule_that_nobody_can_read_is_no_second_error() -> None:
+    exempt = "exempt: [{rule: a, object: x, because: b}]"
+    assert [code for code, _ in found(f"version: 1\nrules: []\n{exempt}")] == ["K004"]
+    other = exempt.replace("a,", "production/x,")
+    assert [code for code, _ in found(f"version: 1\nuse: []\n{other}")] == ["K004"]
 
 
 def test_a_file_that_cannot_be_parsed_has_the_findings_of_its_text() -> None:

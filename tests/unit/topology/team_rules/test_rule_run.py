@@ -59,6 +59,13 @@ def rule(of: str, require: str, **more: str) -> str:
         (rule("topics", "owners: {at_least: 2}"), "topics: {§J: {}}", "owners has no value: should have at least 2 entries"),
         (rule("subscriptions", "labels.x: y"), "topics: {J: {labels: {x: §z}, subscriptions: {s: {}}}}", "labels.x is z"),
         (rule("pulsar_topics", "policies.ttl: unlimited", where="{state: dead}"), "topics: {J: {subscriptions: {s: {dead_letter: {ttl: §7d}}}}}", "trade/J-s-DLQ: policies.ttl is 7d: should be unlimited"),
+        (rule("pulsar_topics", "partitions: {at_least: 2}"), "topics: {J: {partitions: 4, subscriptions: {§s: {}}}}", "trade/J-s-DLQ: partitions is 1"),
+        (rule("pulsar_topics", "partitions: {at_least: 2}"), "topics: {J: {partitions: 4, subscriptions: {s: {dead_letter: {partitions: §1}}}}}", "trade/J-s-DLQ: partitions is 1"),
+        (rule("subscriptions", "draining: {present: true}"), "topics: {J: {draining: [L2], subscriptions: {§s: {}}}}", "trade/J/s: draining has no value"),
+        (rule("topics", "levels: {at_most: 1}"), "topics: {J: {levels: §double}}", "trade/J: levels is [L1, L2]: should have at most 1 entry"),
+        (rule("topics", "replication: {present: false}"), "topics: {J: {policies: {§replication: [east]}}}", "trade/J: replication is [east]: it must not be set"),
+        (rule("topics", "replication: {in: [west]}"), "topics: {J: {§replication: [east]}}", "trade/J: replication is [east]: should be west"),
+        (rule("topologies", "namespace_grants.planner: {present: true}"), "namespace_grants: {§planner: []}\ntopics: {}", "namespace_grants.planner has no value"),
         (rule("pulsar_topics", "name: {matches: '[^A]+'}", where="{state: audit}"), "topics: {J: {subscriptions: {§s: {audit: true}}}}", "name is J-s-AUDIT"),
         (rule("pulsar_topics", "level: L1", where="{state: ready}"), "topics: {§J: {levels: double}}", "trade/J-L2: level is L2"),
     ],
@@ -70,6 +77,24 @@ def test_a_finding_is_at_the_value_wherever_it_comes_from(text: str, body: str, 
     assert finding.where is not None
     if MARK in body:
         assert (finding.where.file, finding.where.line, finding.where.column) == (FILE, *place)
+
+
+@pytest.mark.parametrize(
+    "require",
+    [
+        "levels: double",
+        "levels: [L1, L2]",
+        "levels: {includes: [L2]}",
+        "levels: {at_least: 2}",
+        "levels: {in: [L1, L2]}",
+    ],
+)
+def test_a_word_for_levels_is_judged_as_their_list(require: str) -> None:
+    for levels in ("double", "[L1, L2]"):
+        assert of_rules(judged(rule("topics", require), f"topics: {{J: {{levels: {levels}}}}}")) == []
+    assert len(of_rules(judged(rule("topics", require), "topics: {J: {levels: [L3]}}"))) == 1
+    condition = "rules: {r: {because: b, of: topics, condition: levels <= 1}}\n"
+    assert of_rules(judged(condition, "topics: {J: {levels: single}}")) == []
 
 
 def test_a_finding_names_the_rule_its_place_its_reason_and_the_way() -> None:
@@ -166,6 +191,7 @@ def test_an_exemption_without_effect_and_a_rule_that_judges_nothing_are_named() 
     [
         (rule("subscriptions", "type: shared"), "note", "r: these files have no subscriptions for it"),
         (rule("topics", "name: J", where="{name: K}"), "note", "r: none of the topics fits its `where`"),
+        (rule("topics", "name: J", where="{name: K}", production="true"), "note", "true` and fits its `where`"),
         (rule("topics", "name: J", production="true"), "note", "is in an environment with `production: true`"),
         (rule("topics", "name: J", environments="[east]"), "note", "r: no file has the environment east"),
         (rule("topics", "name: J", environments="[stagin]"), "warning", "did you mean 'staging'?"),
@@ -219,6 +245,23 @@ def test_a_finding_at_the_policies_of_a_namespace_in_another_file_is_about_its_t
     (finding,) = [one for one in lint(files, rules=TeamRules(placed, [], TODAY)).findings if one.code == "K203"]
     assert finding.where is not None
     assert (finding.where.file, finding.severity) == ("topologies/b.yaml", Severity.ERROR)
+
+
+def test_an_exemption_of_one_topology_frees_no_other_with_the_same_finding() -> None:
+    """The policies of a namespace in one file are those of topics in two others, of which one is exempt."""
+    text = "rules: {r: {because: b, code: K203}}\nexempt: [{rule: r, object: shop, because: b}]\n"
+    head = "version: 1\ntenant: kodo\nnamespace: trade\nname: "
+    evicts = "spaces\nnamespace_policies: {backlog_quota: {size: 1GiB, when_full: evict}}\ntopics: {}"
+    for name in ("club", "zoo", ""):
+        files = [source_of(f"{head}{evicts}".encode(), "b.yaml")]
+        files += [source_of(f"{head}shop\ntopics: {{J: {{}}}}".encode(), "topologies/shop/a.yaml")]
+        if name:
+            files += [source_of(f"{head}{name}\ntopics: {{K: {{}}}}".encode(), "topologies/shop/c.yaml")]
+        placed, _ = read_rules(source_of(f"version: 1\n{text}".encode(), NAME), Path("topologies/shop").resolve())
+        report = lint(files, rules=TeamRules(placed, [], TODAY))
+        (finding,) = [one for one in report.findings if one.code == "K203"]
+        assert ("rule r " in finding.detail) is bool(name)
+        assert (report.rules[0].refused, report.rules[0].exempt) == (2 if name else 1, 1)
 
 
 def test_many_rules_read_each_value_once(monkeypatch: pytest.MonkeyPatch) -> None:

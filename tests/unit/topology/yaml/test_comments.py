@@ -17,6 +17,8 @@ from kodoctl.topology.yaml.nodes import parse
         ("a: x#y", []),
         ("'k # k': 1 # c", [(1, 12, "# c", False)]),
         ("a: |\n  # text\n# c\nb: 1", [(3, 1, "# c", True)]),
+        ("a: | # c\n  # text\nb: > # d", [(1, 6, "# c", False), (3, 6, "# d", False)]),
+        ("a: |2- # c\n\n  # text\n", [(1, 8, "# c", False)]),
         ("a: [1, # c\n  2]", [(1, 8, "# c", False)]),
         ("a: [1]#c", [(1, 7, "#c", False)]),
         ("a: 'two\n  # lines' # c # d", [(2, 12, "# c # d", False)]),

@@ -33,7 +33,7 @@ def findings_of(data: str | bytes) -> list[tuple[str, int, int, str]]:
         ("null", None), ("", None), ("7", 7), ("-7", -7), ("+7", 7), ("010", 10), ("0o10", 8), ("0x1F", 31), ("1_000", "1_000"),
         ("1.5", 1.5), ("1.", 1.0), (".5", 0.5), ("1e3", 1000.0), (".inf", math.inf), ("-.INF", -math.inf), ("1:30", "1:30"),
         ("2024-01-01", "2024-01-01"), ("'7'", "7"), ('"true"', "true"), ("=", "="), ("-", "-"), ("7d", "7d"),
-        ("1" * 30, float("1" * 30)),
+        ("1234567890123456789", 1234567890123456789), ("18446744073709551615", 2**64 - 1), ("1" * 30, float("1" * 30)),
     ],
 )  # fmt: skip
 def test_plain_values_mean_what_yaml_1_2_says(text: str, value: object) -> None:
@@ -105,6 +105,7 @@ def test_an_alias_is_a_value_of_its_own_with_the_place_of_the_anchor() -> None:
         ("a: &a [*a]", "K008", 1, 8, "*a: it would contain itself"),
         (b"a: \x00", "K012", 1, 4, "U+0000 is not allowed"),
         (b"a: 1\nb: \xff\n", "K012", 2, 4, "byte 0xff is not UTF-8"),
+        (b"\xef\xbb\xbfa: 1\nb: \xc3\xbc\xff", "K012", 2, 5, "byte 0xff is not UTF-8"),
         ("a: 1\nb: '\x1b[31m'", "K012", 2, 5, "U+001B is not allowed"),
         ('a: 1\nb: "\\e[31m"', "K012", 2, 4, "U+001B, written as an escape"),
         ('"\\e": 1', "K012", 1, 1, "U+001B, written as an escape"),
@@ -132,6 +133,19 @@ def test_a_quoted_merge_key_is_an_ordinary_key() -> None:
 
 def test_sixty_four_levels_are_allowed() -> None:
     assert not findings_of("[" * 64 + "]" * 64)
+
+
+@pytest.mark.parametrize(("inner", "outer", "allowed"), [(30, 33, True), (30, 34, False), (60, 60, False)])
+def test_aliases_count_with_the_levels_of_what_they_stand_for(inner: int, outer: int, *, allowed: bool) -> None:
+    text = f"a: &a {'[' * inner}{']' * inner}\nb: {'[' * outer}*a{']' * outer}\n"
+    assert [found[0] for found in findings_of(text)] == ([] if allowed else ["K010"])
+    chain = "".join(f"k{n}: &k{n} {'[' * 20}{f'*k{n - 1}' if n else ''}{']' * 20}\n" for n in range(100))
+    assert [found[0] for found in findings_of(chain)] == ["K010"]
+
+
+def test_an_alias_may_stand_for_the_text_of_a_key() -> None:
+    assert root_of("a: &x 1\n&x b: 2\nc: *x\n").plain() == {"a": 1, "b": 2, "c": "b"}
+    assert [found[0] for found in findings_of('&x "\\e": 1')] == ["K012"]
 
 
 def test_a_file_of_just_eight_mebibytes_is_read_and_one_byte_more_is_not() -> None:
