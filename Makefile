@@ -77,7 +77,7 @@ native: ## The native border and the compiled core (fast/), where there is a C++
 	elif $(INSTALL) --no-deps --no-build-isolation --force-reinstall ./fast; then $(BIN)/python -m kodo_fast || true; \
 	else echo "The native border was not built: the consumer goes on without it"; fi
 
-test: $(READY) programs style ## The gate, on a real broker: style, types, architecture, unit, contract, scenarios, Spark, pages: some sixteen minutes on two cores
+test: $(READY) programs style ## The gate, on a real broker: style, types, architecture, unit, contract, scenarios, Spark, pages: a quarter of an hour on two cores
 	@mkdir -p $(COSTS); rm -f $(COSTS)/*.xml
 	@echo "Unit tests run beside those that wait for a broker; what they print comes at the end"
 	@interpreted="$$($(INTERPRETED))"; export KODO_FAST_CORE=false; \
