@@ -75,4 +75,4 @@ def test_a_silent_address_ends_the_start_of_a_consumer_and_of_a_producer_after_f
             began = time.monotonic()
             with pytest.raises(ClusterError, match=r"\(KODOCTL_BROKER_URL\): silent for 5 s; is this the address"):
                 start()
-            assert 4.9 < time.monotonic() - began < 7
+            assert 4.9 < time.monotonic() - began < 25, "the client's own limits begin at 30 s"

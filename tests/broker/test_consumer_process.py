@@ -180,7 +180,7 @@ def test_a_second_signal_ends_at_once(setting: Setting) -> None:
         began = time.monotonic()
         eventually(lambda: process.send_signal(signal.SIGTERM) or process.poll() is not None, every=0.5)
         assert process.wait(60) == 130
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 25
 
 
 def test_a_file_with_lint_errors_starts_no_worker_and_changes_none_that_runs(

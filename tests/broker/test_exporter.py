@@ -42,9 +42,9 @@ def _exporter(workspace: Workspace, *arguments: str, every: int = 1) -> Iterator
 def _ends_well(process: subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGTERM)
     began = time.monotonic()
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25
     assert "Traceback" not in err
 
 

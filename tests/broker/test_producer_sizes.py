@@ -41,7 +41,7 @@ def _refused(producer: Producer, size: int, limit: int) -> None:
         producer.post(b"y", properties=U)
     producer.flush()
     producer.send(b"z", properties=U)
-    assert time.monotonic() - began < 10, "a send that waits for its connection to be cut takes longer"
+    assert time.monotonic() - began < 25, "a send that waits for its connection to be cut takes longer"
 
 
 @pytest.mark.parametrize("scope", [{}, {"isGlobal": "true"}], ids=["local", "global"])

@@ -106,7 +106,7 @@ def test_an_interruption_ends_the_wait_and_what_was_printed_is_a_document(
     took = time.monotonic() - began
     _during(cluster.resume, "bookie-2", "bookie-3")
     assert code == 130, apply.text
-    assert took < 15
+    assert took < 40, "the wait itself may take 60 s"
     *changes, report = [json.loads(line) for line in apply.out]
     assert {change["type"] for change in changes} == {"change"}
     assert (report["type"], report["interrupted"], report["complete"]) == ("report", True, False)

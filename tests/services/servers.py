@@ -58,6 +58,7 @@ def answer_html(text: str, status: int) -> Answer:
 class _Listener(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 128  # of 5, a client that came as one of many waits a second, and longer, to be let in
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         super().__init__(address, handler)

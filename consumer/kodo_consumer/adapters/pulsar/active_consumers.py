@@ -39,14 +39,15 @@ class ActiveConsumerReader:
     def __init__(self, admin: Admin, now: Callable[[], float] = time.monotonic) -> None:
         self._admin, self._now = admin, now
         self._alone_until: dict[str, float] = {}
-        self._silent: dict[str, set[int]] = {}  # partitions that did not answer last: nobody waits for them
+        self._silent: dict[TopicName, set[int]] = {}  # partitions that did not answer last: nobody waits for them
         self._under_way: set[tuple[TopicName, int | None]] = set()  # topic and partition of each request
 
     def read(self, topic: str, subscription: str) -> dict[str, str] | None:
         """Returns the name of the active consumer by partition number (as text, "-1" for a topic without partitions),
         "" for a partition that has no active consumer or lacks the subscription. Partitions without an answer within
         1.2 s are left out, and sooner those that had none at the last call either: 0.1 s after all others, if there are
-        others, and at once while the request of an earlier call is under way. None: no partition that answered has the
+        others, and at once while the request of an earlier call is under way. One whose answer came after the end of its
+        call counts as answered. None: no partition that answered has the
         subscription, or none answered. Raises ClusterError if the topic as a whole is not answered soon and the number
         of its partitions cannot be read, also because there is no such topic. Waits 1.2 s at most, besides one request
         for that number.
@@ -68,7 +69,7 @@ class ActiveConsumerReader:
         name = TopicName.parse(topic)
         reply = self._admin.call("GET", f"{topic_path(name)}/partitions")
         numbers = set(partition_numbers(int(must(reply, f"reading {topic}")["partitions"])))
-        silent = self._silent.get(topic, set())
+        silent = self._silent.get(name, set())
         asked = {number for number in numbers if (name, number) not in self._under_way}
         awaited = asked - silent or asked
         for number in sorted(asked, key=lambda number: (number in silent, number)):
@@ -85,7 +86,7 @@ class ActiveConsumerReader:
                     del self._alone_until[topic]
                     return active_consumers(stats, subscription)
         parts = {name.partition(number): stats for number, stats in found.items() if stats is not None}
-        self._silent[topic] = {number for number in numbers if found.get(number) is None}
+        self._silent[name] = {number for number in numbers if found.get(number) is None}
         return active_consumers({"partitions": parts}, subscription)
 
     def _ask(self, topic: TopicName, number: int | None, answers: SimpleQueue[_Answer]) -> None:
@@ -105,6 +106,8 @@ class ActiveConsumerReader:
                 pass
             finally:
                 self._under_way.discard((topic, number))
+                if stats is not None and number is not None:  # late, but not silent: the next read waits for it
+                    self._silent.get(topic, set()).discard(number)
                 answers.put((number, stats))
 
         self._under_way.add((topic, number))

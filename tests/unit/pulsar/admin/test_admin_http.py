@@ -377,7 +377,9 @@ def test_how_long_an_answer_took_is_that_of_the_last_try() -> None:
         return FINE
 
     with serving(slow_then_busy) as server, _admin(server.url) as (admin, _):
-        assert admin.call("GET", "clusters").took < 1.0
+        began = time.monotonic()
+        took = admin.call("GET", "clusters").took
+        assert took <= time.monotonic() - began - 1.0, "without the first try"
 
 
 def test_calls_about_functions_go_to_the_workers_that_run_apart() -> None:

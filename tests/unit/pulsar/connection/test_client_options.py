@@ -130,16 +130,14 @@ def test_an_address_where_nobody_answers_is_named_after_five_seconds_of_silence_
     monkeypatch: pytest.MonkeyPatch, certificates: Path
 ) -> None:
     assert WITHIN_S == 5
-    monkeypatch.setattr(client_options, "WITHIN_S", 2.0)
     with speaking(None) as host:
         client = BrokerClient(_connection(f"pulsar://{host}", certificates))
-        began = time.monotonic()
-        for _ in range(3):
+        for seconds in (2.0, 600.0, 600.0):  # each of many questions would wait as long
+            monkeypatch.setattr(client_options, "WITHIN_S", seconds)
             with pytest.raises(
                 PortError, match=r"\(KODOCTL_BROKER_URL\): silent for 2 s; is this the address"
             ) as caught:
                 client.get()
-        assert time.monotonic() - began < 5.9, "each of many questions would wait as long"
         assert client.problem is caught.value
     with pytest.raises(PortError, match="Connection refused"):
         knock(_connection(f"pulsar://{host}", certificates))

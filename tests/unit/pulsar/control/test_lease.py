@@ -277,7 +277,7 @@ def test_an_interruption_ends_the_wait_for_somebody_elses_lease_before_anything_
             hold(_admin(server.url), client, [HERE], who="me", plan="p", timeout=600.0, stop=stop),
         ):
             pytest.fail("taken, though anna has it")
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 100
     assert found.value.exit_code == 130
 
 

@@ -87,6 +87,30 @@ def test_while_a_broker_is_silent_each_partition_is_asked_for_and_those_that_do_
     eventually(lambda: not [one for one in threading.enumerate() if one.name.startswith("kodo-active")])
 
 
+def test_a_partition_that_answered_late_is_waited_for_again(silent: Silent, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = ActiveConsumerReader(silent, Clock())  # type: ignore[arg-type]
+    silent.silent, answered = {"1"}, threading.Event()
+    call = silent.call
+
+    def slow(method: str, path: str, **more: Any) -> Reply:
+        if path.endswith("-1/stats"):
+            silent.gate.wait(20)
+            answered.wait(20)
+            return Reply(method, path, 200, _of("w1"))
+        return call(method, path, **more)
+
+    monkeypatch.setattr(silent, "call", slow)
+    assert reader.read(TOPIC, "s") == {"0": "w0", "2": "w2"}
+    silent.gate.set()
+    answered.set()
+    eventually(lambda: not reader._under_way)
+    answered.clear()
+    monkeypatch.setattr("kodo_consumer.adapters.pulsar.active_consumers._GRACE", 0.0)
+    monkeypatch.setattr("kodo_consumer.adapters.pulsar.active_consumers._LATEST", 20.0)
+    threading.Timer(0.5, answered.set).start()
+    assert reader.read(TOPIC, "s") == {"0": "w0", "1": "w1", "2": "w2"}
+
+
 def test_a_partition_whose_last_request_is_under_way_is_not_asked_for_again(silent: Silent) -> None:
     reader = ActiveConsumerReader(silent, Clock())  # type: ignore[arg-type]
     silent.silent = {"1", "2"}

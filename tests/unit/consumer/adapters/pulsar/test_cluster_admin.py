@@ -12,6 +12,7 @@ from kodo_consumer.adapters.pulsar.cluster_admin import limits_now
 
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.connection.connection import Connection
+from tests.services.polling import eventually
 from tests.services.servers import Answer, Request, answer_json, serving, speaking
 
 TOPIC = "persistent://p/n/t"
@@ -36,14 +37,13 @@ def test_however_many_partitions_do_not_answer_the_active_consumers_of_the_other
         if number < 0:
             return answer_json({"reason": "not now"}, 500)
         if number < 36:
-            silence.wait(20)
+            silence.wait(600)
         return answer_json({"subscriptions": {"s": {"activeConsumerName": f"w{number}"}}})
 
     with serving(answer) as server:
         cluster = AdminCluster(Connection(server.url))
-        readings = [cluster.active(TOPIC, "s") for _ in range(4)]
-        # A busy machine may answer one reading late; silent partitions kept back all of them.
-        assert {str(number): f"w{number}" for number in range(36, 40)} in readings
+        others = {str(number): f"w{number}" for number in range(36, 40)}
+        eventually(lambda: cluster.active(TOPIC, "s") == others)  # a busy machine may be late; silence never ends
         cluster.close()
 
 
@@ -56,7 +56,7 @@ def test_a_silent_address_is_not_waited_for_longer_than_a_schema_may_take(monkey
         for ask in (lambda: cluster.schema(TOPIC, 1), lambda: cluster.latest_schema(TOPIC)):
             with pytest.raises(ClusterError):
                 ask()
-        assert time.monotonic() - began < 5.0, "two tries each"
+        assert time.monotonic() - began < 30.0, "a read that waits for a fail-over takes 60 s"
         cluster.close()
 
 

@@ -111,9 +111,9 @@ def test_whoever_waits_for_receipts_is_woken(native: Any) -> None:
     waiting = threading.Thread(target=lambda: found.append(sender.receipts(30_000, 0)))
     waiting.start()
     sender.wake()
-    waiting.join(10)
+    waiting.join(25)
     assert found == [[]]
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25
     assert sender.receipts(1, 0) == []
 
 
