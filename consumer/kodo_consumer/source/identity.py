@@ -2,10 +2,11 @@
 """Identity of a source: ids of its changes, names of its producers, and the rule which stored messages are its own.
 
 Whoever may produce to a topic may write any property, `kodo-id` and `kodo-covered` included, so that a property proves
-nothing. A stored message is the source's own if it has the name of one of its producers, which the broker keeps beside
-the message and gives to one connection at a time; and, if there are signing keys, a signature by one of them. Numbers
-of such a name rise, because the broker drops a message with any other number (`positions`). A message out of this order
-was sent by somebody who took the name while the source was away, and nothing is decided by it.
+nothing. A stored message is the source's own if it has the name of one of its producers and, if there are signing keys,
+a signature by one of them. Without keys, that excludes whoever sends by a client library, because the broker gives a
+name to one connection at a time; a program that speaks the protocol itself may write any name into a message (measured
+with Pulsar 4.2.4). Numbers of such a name rise, because the broker drops a message with any other number (`positions`).
+A message out of this order was sent by somebody else, and nothing is decided by it.
 """
 
 from __future__ import annotations

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.source.identity import PartitionCopies, SourceIdentity
 from kodoctl.pulsar.binary.message_reader import Unread, read_all, read_facts
+from kodoctl.pulsar.binary.undeliverable_entries import EntryRun
 
 if TYPE_CHECKING:
-    from kodoctl.pulsar.binary.undeliverable_entries import EntryRun
     from kodoctl.pulsar.session import Session
 
+log = logging.getLogger("kodo.source")
 _WINDOW: Final = 2_000  # entries at the end that are read first
 _GROWTH: Final = 8  # how many times as many are read next
 _ALIVE_EVERY: Final = 0.5  # seconds
@@ -28,7 +30,13 @@ def read_back(
 ) -> PartitionCopies:
     """Reads the messages of a source in the last entries of a partition, and in more of them until `is_enough` returns
     True or all of them are read; entries that are stored after the call begins are left out. Raises ClusterError, also
-    for entries of which no message can be read, and UsageError if there is no such partition.
+    for entries without a message, unless new readers prove that they have none, and UsageError if there is no such
+    partition.
+
+    An entry that is proved to have none is not the source's, which sends what its own client library reads. Whoever may
+    produce to the topic may store such entries, and must not keep the source from starting. The last chunks of a
+    message in chunks have none if the reading begins behind the first one: more is read, until the entries without a
+    message stay the same.
 
     Args:
         is_enough: Receives the messages, and the publish time of the first one that was read (ms since the epoch, by
@@ -38,8 +46,10 @@ def read_back(
     """
     facts = read_facts(session.admin, partition)
     window, turned_at = _WINDOW, time.monotonic()
+    without_message = dict[str, list[EntryRun]]()
     while True:
-        unread, copies, began = Unread(session.admin, session.client), PartitionCopies(identity, partition, start), 0
+        unread = Unread(session.admin, session.client, sure=True)
+        copies, began = PartitionCopies(identity, partition, start), 0
         after = place_before(facts.ledgers, window)
         for message in read_all(session.client, facts, unread, after=after, producers=True):
             began = began or message.publish_time
@@ -47,9 +57,11 @@ def read_back(
             if time.monotonic() - turned_at >= _ALIVE_EVERY:
                 keep_alive()
                 turned_at = time.monotonic()
-        unread.check()
-        if after is None or is_enough(copies, began):
+        if after is None or (unread.runs == without_message and is_enough(copies, began)):
+            for line in unread.lines():
+                log.warning("%s: these count as messages of others", line)
             return copies
+        without_message = unread.runs
         window *= _GROWTH
 
 

@@ -14,7 +14,7 @@ import pytest
 from kodo_consumer.adapters.pulsar.sequenced_producers import SequencedProducer
 from kodo_consumer.sending.environment import Environment
 from kodo_consumer.source import sender as module
-from kodo_consumer.source.identity import System
+from kodo_consumer.source.identity import PartitionCopies, System
 from kodo_consumer.source.positions import Position
 from kodo_consumer.source.progress import OpenTransaction
 from kodo_consumer.source.row_mapping import MappedMessage
@@ -22,6 +22,7 @@ from kodo_consumer.source.runner import EndedError
 from kodo_consumer.source.sender import Numbering, SourceSender, UnconfirmedMessage
 
 from kodoctl.errors import UsageError
+from kodoctl.pulsar.binary.message_reader import ReadMessage
 from kodoctl.topology.change_sources import change_sources
 from tests.unit.consumer.topologies import write
 
@@ -128,3 +129,27 @@ def test_a_file_without_the_topics_of_its_tables_is_refused(library: Library, tm
     with pytest.raises(UsageError, match=r"K790.*none of the topics"):
         opened(tmp_path, topic="nowhere")
     assert library.payloads == []
+
+
+@pytest.mark.parametrize(("number", "position"), [(None, 900), (400, 400)])
+def test_a_mark_beyond_the_broker_s_number_is_somebody_else_s(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int | None, position: int
+) -> None:
+    """It would hide that the slot was moved: a program of its own writes any name into its messages."""
+    sender = opened(tmp_path)
+    identity = sender._topics.identity
+    name = identity.coverage_producer()
+    if number is not None:  # the broker has not forgotten it
+        library.numbers[name] = number
+    marks = [identity.mark_properties(1, 400), identity.mark_properties(400, 900)]
+
+    def read(partition: str, is_enough: Callable[[PartitionCopies, int], bool]) -> PartitionCopies:
+        copies = PartitionCopies(identity, partition)
+        for entry, properties in enumerate(marks):
+            copies.add(ReadMessage(None, 0, 1, entry, -1, b"", properties, "", "", 0, 0, "", producer=name))
+        is_enough(copies, 0)
+        return copies
+
+    monkeypatch.setattr(sender, "_read", read)
+    sender.open_coverage()
+    assert sender.read_coverage(1_000, END) == position
