@@ -1,6 +1,4 @@
-"""Context of an instance in the user's configuration file. A context for another host is never changed; one for
-127.0.0.1 counts as that of an instance.
-"""
+"""Context of an instance in the user's configuration file. A context that `kodoctl dev` did not write is never changed."""
 
 from __future__ import annotations
 
@@ -18,15 +16,20 @@ TOKEN_ROLE = "applier"  # noqa: S105
 
 
 def is_foreign(context: Context | None) -> bool:
-    """True if the context is for another cluster, because one of its admin addresses does not begin with
-    http://127.0.0.1:. False for None.
+    """True if `write` did not make the context as it is: it has another host, or a key that `write` does not set
+    (`env`, `protected`, TLS, OAuth2), or lacks the one about function workers. 127.0.0.1 alone proves nothing, because
+    it may be the end of a tunnel to another cluster. False for None.
     """
-    return context is not None and not all(url.startswith(f"http://{HOST}:") for url in split(context.admin_url))
+    if context is None:
+        return False
+    here = all(url.startswith(f"http://{HOST}:") for url in split(context.admin_url))
+    plain = context.env is None and not context.protected and context.access.keys() <= {"token_file"}
+    return not (here and plain and context.function_worker == NO_WORKERS)
 
 
 def check_usable(file: Path, name: str) -> None:
-    """Raises KodoctlError (K617) if the context `name` in the file is for another cluster, as `is_foreign` says. Raises
-    K502 or another KodoctlError if the file cannot be read.
+    """Raises KodoctlError (K617) if somebody made the context `name` in the file, as `is_foreign` says. Raises K502 or
+    another KodoctlError if the file cannot be read.
     """
     context = in_file(file, name)
     if context is not None and is_foreign(context):

@@ -10,8 +10,9 @@ _FORM: Final = re.compile(r"(?:max (\d{1,6}))?(?: ?min (\d{1,6}))?", re.ASCII)
 
 
 class SlotBounds(NamedTuple):
-    """Bounds of the handler slots of a worker for some lanes: their messages run in at most `most` slots, and `least`
-    slots are kept free for them. None: the bound in the topology file applies.
+    """Bounds of the handler slots that some lanes of a worker use, in slots as the topology file counts them: at most
+    `most` are used at a time, and `least` are kept free. A worker of processes or batches converts them to its own
+    slots (kodo_consumer.core.values.slot_overrides). None: the bound in the topology file applies.
     """
 
     most: int | None

@@ -157,7 +157,9 @@ class RecallCluster:
         return ReadOnlyLetters(self, part, subscription)
 
     def token(self, position: Position) -> Any:
-        """Token of a message that is alone in its entry, with which the holder of its partition acknowledges it."""
+        """Returns the token with which the holder of a partition acknowledges the message at `position`. The message
+        must be alone in its entry.
+        """
         return token_of(*position[:3])
 
     def partitions(self, topic: str) -> int:

@@ -43,7 +43,7 @@ class JsonPathStep:
 
 @dataclass(frozen=True, slots=True)
 class JsonPath:
-    """A path: one step or more from the document to values in it."""
+    """Path from a JSON document to values in it: at least one step. A document may have no value, one or several there."""
 
     steps: tuple[JsonPathStep, ...]
 

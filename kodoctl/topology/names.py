@@ -145,7 +145,8 @@ class TopicName:
     @classmethod
     def parse(cls, text: str) -> TopicName:
         """Parses `persistent://tenant/namespace/local` or the short `tenant/namespace/local`. Raises InvalidNameError
-        for other texts. Does not judge the local name, of which `-partition-<number>` stays a part.
+        for other texts, for an invalid tenant or namespace, for the local names `.` and `..`, and for a text with
+        surrogates. Does not check the local name further: `-partition-<number>` stays a part of it.
         """
         parts = text.removeprefix("persistent://").split("/")
         if len(parts) != 3 or not all(map(_IN_PATH.fullmatch, parts[:2])) or parts[2] in ("", ".", ".."):

@@ -221,8 +221,10 @@ def letter_causes(document: PeekDocument, *, ended: bool, count: LetterCount) ->
 
 
 def cause_lines(found: LetterCauses) -> list[tuple[str, str]]:
-    """(text, condition) for each of the 12 most frequent causes (NAMED); then texts with the condition "" about the
-    other causes, about tenants that are not listed, and about letters that were not read, each if there are any.
+    """Returns (text, condition) for each of the most frequent causes, at most 12 (NAMED). Texts with the condition ""
+    follow, each only if it applies: the number of letters with other causes; the number of letters in groups that the
+    document leaves out (`unlisted`), of further tenants or of rarer causes; and, if not all letters were read, how many
+    were.
     """
     lines = [
         (f"{one.letters:,} × {one.cause}{_tenants_text(one)}", f"cause = {literal(one.cause)}")

@@ -43,8 +43,8 @@ def unregister(one: Unfinished) -> None:
 
 
 def forget_all() -> None:
-    """Removes all objects, without a call of `end`. Each forked process begins with it, because it lacks the threads
-    that take receipts.
+    """Removes all objects without calling `end`. It runs first in each forked process, because that process lacks the
+    threads that take receipts.
     """
     _unfinished.clear()
 

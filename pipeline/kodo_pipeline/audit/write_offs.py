@@ -191,8 +191,8 @@ def standing(evidence: AuditEvidence, known: WriteOffs = NONE) -> list[WrittenOf
 
 
 def without_messages(evidence: AuditEvidence, topic: str | None, subscription: str | None) -> AuditEvidence:
-    """Returns the evidence without the lost, unknown and unproved messages of the ground topic and subscription, as if
-    all were written off. None: of all topics, or all subscriptions.
+    """Returns the evidence without the counts of lost, unknown and unproved messages of a subscription. `topic`: ground
+    topic, None: all; `subscription`: None: all. Other losses and doubts stay.
     """
 
     def settle_tally(tally: SubscriptionTotals) -> SubscriptionTotals:

@@ -62,9 +62,20 @@ def test_authentication_switched_off_takes_the_token_out(file, folder):
     assert all_in(file).get("dev").access == {}
 
 
-def test_a_context_for_another_cluster_is_never_overwritten(file):
-    file.write_text('[contexts.dev]\nadmin_url = "https://pulsar.example.com"\n')
-    with pytest.raises(KodoctlError, match=r"K617.*for https://pulsar.example.com and stays so.*another --name"):
+@pytest.mark.parametrize(
+    "lines",
+    [
+        'admin_url = "https://pulsar.example.com"\nfunction_worker = "none"',
+        'admin_url = "http://127.0.0.1:8080"',
+        'admin_url = "http://127.0.0.1:8080"\nfunction_worker = "none"\nprotected = true',
+        'admin_url = "http://127.0.0.1:8080"\nfunction_worker = "none"\nenv = "prod"',
+        'admin_url = "http://127.0.0.1:8080"\nfunction_worker = "none"\ntls_ca = "ca.pem"',
+    ],
+)
+def test_a_context_for_another_cluster_is_never_overwritten(file, lines):
+    """Nor one for the end of a tunnel."""
+    file.write_text(f"[contexts.dev]\n{lines}\n")
+    with pytest.raises(KodoctlError, match=r"K617.*for http.*and stays so.*another --name"):
         contexts.check_usable(file, "dev")
 
 

@@ -21,8 +21,8 @@ SubscriptionType = Literal["shared", "key_shared", "failover", "exclusive"]
 
 
 class Confirmed(NamedTuple):
-    """Receipt: the broker has stored the message. `str()` of `position` equals that of the token of its deliveries; it
-    may be an object of the client that is formatted only on demand, because that is slow.
+    """Receipt: the broker has stored the message. `str(position)` equals `str(token)` of each delivery of the message.
+    `position` may be an object of the client that makes its text only on demand, because that is slow.
     """
 
     position: object

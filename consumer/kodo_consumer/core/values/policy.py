@@ -196,8 +196,9 @@ class Policy:
 
     @cached_property
     def longest_in_order(self) -> int:
-        """Longest wait (ms) that a handler may ask for where order is kept. Such a message waits in memory and needs no
-        topic of a state, so that `horizon` may be 0: then it is the longest delay after a failure.
+        """Longest wait (ms) that a handler may ask for where order is kept: `horizon`, or the longest delay of
+        RETRYING, of a code or of the backup levels that are read, whichever is longer. `in_place` does not count. Such
+        a message waits in memory and needs no topic of a state, so that `horizon` alone could be too short, or 0.
         """
         delays = [self.waits[State.RETRYING].delays, *self.delays_by_code.values()]
         if any(lane.level.is_backup for lane in self.every_lane):

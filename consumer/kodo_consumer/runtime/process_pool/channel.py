@@ -243,10 +243,11 @@ class ProcessChannel:
     # ---- back
 
     def read(self, ended: ChannelResults) -> None:
-        """Adds the results that have come since the last call to `ended`, without waiting, and updates `ready` and
-        `broken`; ends `alone` if a message has finished. Only outcomes other than done come through the pipe; finished
-        messages without one are done. The counter of finished messages is read before the pipe, so that the outcomes of
-        all messages that it counts have arrived.
+        """Adds the outcomes, traces and warnings that have come since the last call to `ended`, without waiting, and
+        updates `ready` and `broken`. Sets `alone` to False if the counter of finished messages has grown.
+
+        The process sends an outcome through the pipe only if it is not DONE; a finished message without one is DONE.
+        The counter is read before the pipe, so that the outcomes of all messages that it counts have arrived.
         """
         finished = self._cells[FINISHED]
         for frame in self._pipe.read_values():
