@@ -1,6 +1,7 @@
-"""Growth of plan and destroy with the number of topics: CPU seconds, peak memory and requests of kodoctl's process alone.
+"""Growth of plan and destroy with the number of topics: CPU seconds, peak memory and requests of kodoctl's process alone,
+and wall time, which means something only if nothing else runs.
 
-Wall time means little on a machine that others share, so that it is not judged. Two shapes: topics that are alike (those of
+Two shapes: topics that are alike (those of
 measure.py), and ground topics as people write them (mixed). A real broker holds the first ten ground topics of each; stand_in.py
 answers for the others as that broker answered. Steps: a first plan with each view, a plan with nothing to change, destroy, and the
 bare deletes that are its floor.
@@ -127,13 +128,23 @@ def _bare_deletes(base: str, count: int) -> Result:
 def tables(results: list[Result]) -> str:
     """Markdown: figures of each step, then how they grow between two sizes, and the ratio of a destroy to its floor."""
     lines = [
-        "| shape | size | step | CPU s | peak MiB | requests a topic | lines | KiB |", "|---|---|---|---|---|---|---|---|",
+        "| shape | size | step | wall s | CPU s | peak MiB | requests a topic | lines | KiB |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]  # fmt: skip
     for one in results:
         requests = one.get("reads", 0) + one.get("writes", 0)
         each = f"{requests / one['topics']:.3f}" if "topics" in one else ""
         size = [f"{one['lines']:,}", f"{one['bytes'] / 1024:,.0f}"] if "lines" in one else ["", ""]
-        cells = [one["shape"], f"{one['size']:,}", one["step"], one["cpu_s"], one.get("peak_mib", ""), each, *size]
+        cells = [
+            one["shape"],
+            f"{one['size']:,}",
+            one["step"],
+            one.get("wall_s", ""),
+            one["cpu_s"],
+            one.get("peak_mib", ""),
+            each,
+            *size,
+        ]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     lines += ["", "| shape | step | from, to | topics × | CPU × | exponent |", "|---|---|---|---|---|---|"]
     for shape, step, runs in _series(results):
