@@ -138,7 +138,9 @@ class RefusedError(KodoctlError):
 
 
 class LockedError(KodoctlError):
-    """Another command has the lock or the lease that this one needs, or committed before it (exit 7)."""
+    """The command does not have, or has lost, a lock, a lease or a free place that it needs, or another command
+    committed before it (exit 7). UnconfirmedError, a subclass, has exit 1: the broker did not confirm the lease.
+    """
 
     exit_code = ExitCode.LOCKED
 

@@ -10,7 +10,10 @@ from enum import StrEnum
 
 
 class ValueKind(StrEnum):
-    """Kind of a value. UNTYPED: a property or a JSON value; the compiler compares it in the kind of the other side."""
+    """Kind of a value. UNTYPED: a property, a JSON value, or a `coalesce` of such values only. The compiler converts it
+    to the kind of the other side of a comparison; a duration there is an error. It compares two untyped sides as texts
+    by `=` and `!=`; other operators are an error.
+    """
 
     TEXT = "text"
     NUMBER = "number"

@@ -179,8 +179,9 @@ def field_name(name: str) -> str:
 
 
 def field_text(field: FieldRow) -> str:
-    """Both values of a field: `7d → 3d`; of maps only the keys that differ, without values of a function's settings
-    whose names say that they are secret; an unset value is followed by the level and value that applies.
+    """Text of both values of a field, such as `7d → 3d`; a schema is only `a version` or `none`. If both values are
+    maps, the text has only the keys that differ. Values of a function's settings whose names say that they are secret
+    are hidden. After an unset policy comes the level that applies and, if it is known, the value of that level.
     """
     if field["name"] in MASKED_KEYS:
         return _settings_text(field["before"], field["after"])

@@ -139,7 +139,9 @@ class StoreSession:
             return False
 
     def leave(self) -> None:
-        """Removes this worker's marks and signs of life from the store, and sends no news. Raises StoreDownError."""
+        """Removes this worker's marks and signs of life from the store, and sends no news. Mapped files keep adopted
+        marks, and marks with crashes, for the next worker. Raises StoreDownError.
+        """
         self._store.leave()
 
     # ---- the store: down, there again, kept in order

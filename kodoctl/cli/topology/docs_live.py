@@ -28,12 +28,14 @@ _NO_ANSWER: Final = "K514"  # code of the error
 
 def with_live(session: Session, document: Json, expansions: Sequence[Expansion]) -> Json:
     """Returns the document of a catalogue with facts of the cluster in the keys `live`. Blocks; raises KodoctlError if
-    no broker answers. Unknown is never absent: policies that cannot be read are None.
+    no broker answers.
 
-    The document's `live` has `target`, the time `at` in ms since the epoch, and the policies of the `broker`. The
-    `live` of each topology has its `lanes`, the topics that are `unread` with the reason, and facts about its
-    namespace: its `policies`, the last apply `applied` (None: there is none, or it is `unknown`), and `unknown`, the
-    reason why the last apply cannot be read ("" if it can).
+    The document's `live` has `target`, the time `at` in ms since the epoch, and `broker`, the policies that the
+    broker's configuration sets (None: the facts about the broker cannot be read; {}: it sets none, or this role may not
+    read the configuration). The `live` of each topology has its `lanes`, the list `unread` of topics with the reason,
+    and facts about its namespace: its `policies` (None: they cannot be read; those with a request of their own are left
+    out), the last apply `applied` (None: there is none, or it is unknown), and `unknown`, the reason why the last apply
+    is unknown (else "").
     """
     at = int(time.time() * 1000)
     server = _server(session)

@@ -111,9 +111,10 @@ def terminated_partitions(admin: Admin, topic: TopicName, partitions: int) -> li
 
 
 def undeclarable_settings(dump: Mapping[str, Any], cluster: str) -> Iterator[tuple[str, str]]:
-    """Yields (name, reason) for each setting in a namespace's JSON that a topology file cannot declare: policies with a
-    value that the format cannot express, and settings that it does not have, if they differ from their defaults.
-    `cluster`: name of the cluster, whose rates in `dump` are taken.
+    """Yields (name, reason) for each setting in a namespace's JSON that a topology file cannot declare: policies whose
+    value the format cannot express, and settings that the format does not have. Of these settings it leaves out those
+    that are null, false, 0 or empty, those with their default, and the states `deleted` and `migrated`. `cluster`: name
+    of the cluster whose rates in `dump` are read.
     """
     for name, value in read_namespace_policies(dict(dump), cluster).items():
         if isinstance(value, Foreign):

@@ -79,16 +79,19 @@ class StateWriter:
         """
         if self._problem:
             return self._problem
-        places = open_places(judged, judged.messages).persist()
+        places: DataFrame | None = None
         try:
+            places = open_places(judged, judged.messages).persist()
             places.count()  # where Spark knows that they are few, it does not shuffle all records to join them
             self._write(judged, places, totals, known)
-        except (KodoctlError, *SPARK_FAILURES) as problem:
+        except (KodoctlError, ConnectionError, *SPARK_FAILURES) as problem:  # no connection: the JVM has ended
             with suppress(KodoctlError):
                 self._landing.end(self._run, AUDIT_RUN, sweep=True)
             return _words(problem)
         finally:
-            places.unpersist()
+            if places is not None:
+                with suppress(ConnectionError, *SPARK_FAILURES):
+                    places.unpersist()
         return ""
 
     def _write(self, judged: AuditResult, places: DataFrame, totals: SettledTotals, known: StateBefore | None) -> None:

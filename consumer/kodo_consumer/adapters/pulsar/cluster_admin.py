@@ -95,9 +95,9 @@ class AdminCluster:
         return self._active.read(topic, subscription)
 
     def unacked_limits(self, topic: str) -> UnackedLimits | None:
-        """Limits of unacknowledged messages in force, wherever they are set. None: they cannot be read, because this
-        role may not (policies need more than `consume` rights), there is no such topic, or the broker fails; then only
-        statistics show a blocked consumer.
+        """Limits of unacknowledged messages in force, wherever they are set. None: this role may not read them
+        (policies need more than `consume` rights), there is no such topic, or the broker answers with an error; then
+        only statistics show a blocked consumer. Raises ClusterError if no broker answers.
         """
         path = topic_path(TopicName.parse(topic))
         found = [self._admin.call("GET", f"{path}/{name}", query={"applied": "true"}) for name in _UNACKED]
@@ -147,14 +147,15 @@ class AdminCluster:
         return 0
 
     def delays(self, topic: str) -> DelayedDelivery | None:
-        """Delayed delivery in force for the topic, wherever it is set; None: it cannot be read, because this role may
-        not, there is no such topic, or the broker fails.
+        """Delayed delivery in force for the topic, wherever it is set. None: this role may not read it, there is no
+        such topic, or the broker answers with an error. Raises ClusterError if no broker answers.
         """
         return _delays(self._admin, topic)
 
     def largest(self, topic: str) -> int | None:
         """Bytes that a message may have by the topic's own limit; 0 if the topic has no limit of its own. None: this
-        role may not read the limit, there is no such topic, or the broker fails.
+        role may not read the limit, there is no such topic, or the broker answers with an error. Raises ClusterError if
+        no broker answers.
         """
         return largest_message(self._admin, topic)
 

@@ -332,10 +332,11 @@ class SqlStore:
         return counts[0] or 0, counts[1] or 0
 
     def interrupt(self) -> None:
-        """Interrupts the transactions of other threads that are under way, whether they hang or not; a thread that
-        still waits for its connection goes on. An interrupted call raises StoreDownError, unless it is repeated once on
-        a new connection, as `exchange`, `grant` and the rehearsal of `create` are on PostgreSQL. Shuts PostgreSQL's
-        connection down, because a frozen server answers no cancel request. Never raises.
+        """Interrupts the transactions of other threads that are under way, whether they hang or not. A thread goes on
+        if it still waits for its connection, or if it creates missing tables (in `create`). An interrupted call raises
+        StoreDownError, unless it is repeated once on a new connection, as `exchange`, `grant` and the rehearsal of
+        `create` are on PostgreSQL. It shuts PostgreSQL's connection down, because a frozen server answers no cancel
+        request. Never raises.
         """
         for connection in list(self._busy):
             with suppress(Exception):  # it may have come to its end meanwhile
