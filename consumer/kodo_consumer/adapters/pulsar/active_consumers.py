@@ -46,11 +46,10 @@ class ActiveConsumerReader:
         """Returns the name of the active consumer by partition number (as text, "-1" for a topic without partitions),
         "" for a partition that has no active consumer or lacks the subscription. Partitions without an answer within
         1.2 s are left out, and sooner those that had none at the last call either: 0.1 s after all others, if there are
-        others, and at once while the request of an earlier call is under way. One whose answer came after the end of its
-        call counts as answered. None: no partition that answered has the
-        subscription, or none answered. Raises ClusterError if the topic as a whole is not answered soon and the number
-        of its partitions cannot be read, also because there is no such topic. Waits 1.2 s at most, besides one request
-        for that number.
+        others, and at once while the request of an earlier call is under way. One whose answer came after the end of
+        its call counts as answered. None: no partition that answered has the subscription, or none answered. Raises
+        ClusterError if the topic as a whole is not answered soon and the number of its partitions cannot be read, also
+        because there is no such topic. Waits 1.2 s at most, besides one request for that number.
         """
         answers = SimpleQueue[_Answer]()
         latest = time.monotonic() + _LATEST
