@@ -41,8 +41,9 @@ _WORDS: Final = {
 
 
 def structural(old: Policy, new: Policy) -> list[str]:
-    """Names of the differences between two policies for which a worker needs a restart, in the file's words, or as
-    fields of Policy where the file has none; empty: none. A longer `horizon` is not judged here, but by Reloader.
+    """Returns names of the differences between two policies that need a restart of the worker; [] if there are none. A
+    name is that of the field of Policy, such as `subscription_type`, or the file's words for it (`_WORDS`). Weights and
+    shares of lanes do not count. `Reloader`, not this function, judges a longer `horizon`.
     """
     found = []
     for field in fields(Policy):

@@ -480,8 +480,9 @@ def from_json(name: str, value: Any) -> PolicyValue:
 
 
 def what_is_missing(value: PolicyValue) -> str | None:
-    """Reason, in one sentence, why a merged policy cannot be: a member is missing, or members exclude each other; else
-    None.
+    """Returns a short reason why Pulsar cannot keep a merged policy; None if this function finds none. Reasons: a
+    member is missing, a member means nothing without or beside another one, only one member of a retention is 0, or the
+    rate of a subscription is unlimited. It does not compare the numbers of `persistence`; another lint rule does.
     """
     match value:
         case Retention(time=time, size=size) if time is None or size is None:

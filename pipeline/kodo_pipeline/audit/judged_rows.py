@@ -93,12 +93,13 @@ class CarriedRows:
 class JudgedRows:
     """Rows that an audit judges, and summaries of all rows.
 
-    `events`, `transitions`: rows to judge; `booked`: all entries of the recall ledger about the topology, None if it
-    has none; `fresh`: number ranges of the records that no audit has judged, or of all records if all rows are judged;
-    `records`, `numbers`: number ranges of all records, and of all producers' messages, removed ones included; `marks`:
-    all marks of producers; `everything`: all landed messages. `reused`: result of
-    kodo_pipeline.audit.removed_rows.reused_numbers, None if no rows were removed, or if an audit continues from an
-    earlier one. `dead_letters`: settled dead letters, which are not judged again, None: all are judged.
+    `events`, `transitions`: rows to judge. `booked`: a row for each letter of the topology that the recall ledger says
+    was sent or discarded; None if there are none. `fresh`: number ranges of the audit records that no audit has judged,
+    or of all landed records if all rows are judged. `records`, `numbers`: number ranges of all audit records, and of
+    all producers' messages, removed ones included. `marks`: all marks of producers. `everything`: all landed messages
+    whose rows were not removed. `reused`: result of kodo_pipeline.audit.removed_rows.reused_numbers; None if no rows
+    were removed, or if the audit continues from an earlier one. `dead_letters`: settled dead letters, which are not
+    judged again; None: all dead letters are judged.
     """
 
     events: DataFrame

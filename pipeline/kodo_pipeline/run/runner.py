@@ -258,8 +258,10 @@ class Runner:
         view: RunProgressView,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> RunResult:
-        """Runs all stages of a topology and returns the result. Raises KodoctlError, and StoppedError between two
-        batches or stages if `is_stopped` returns True.
+        """Runs all stages of a topology (the report only if one is wanted) and returns the result. Raises KodoctlError
+        for a failure before the audit is complete, and StoppedError between two batches or stages if `is_stopped`
+        returns True. Two errors are returned instead: partitions left unread are in `RunResult.holes`, and any error
+        after the audit, or of the rollup, is in `RunResult.failure`.
         """
         from kodo_pipeline.run.job import RunRequest, run_topology
         from kodo_pipeline.spark.spark_session import spark_failures

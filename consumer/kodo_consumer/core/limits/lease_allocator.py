@@ -96,9 +96,11 @@ class LimitAccount:
 
     def grant(self, run: str, request: LeaseRequest, now: float) -> LeaseGrant:
         """Answers a request of the worker `run`, and changes the account accordingly. `now`: seconds of the store's
-        clock; if that was set back by more than 1 s, all times of the account are moved back as well, else the latest
-        time that was given counts. Workers whose last request is more than 1 s old (concurrency: 5 s, and their permits
-        are free then) are forgotten, and so is this one if it wants and has nothing.
+        clock. If the clock was set back by more than 1 s, all times of the account move back by the same amount, those
+        of a quota only by whole parts of its window. After a smaller step back, the latest time given so far counts.
+
+        The account forgets each worker whose last request is more than 1 s old (for concurrency 5 s; its permits are
+        then free). It also forgets this worker if the request neither wants nor has tokens or permits.
         """
         now = self._come_to(now)
         patience = HOLD if isinstance(request.terms, ConcurrencySpec) else _SHARING
