@@ -199,8 +199,8 @@ def _record(head: Mapping[str, Any], topics: Sequence[str], number: int, row: tu
     return Record(
         run=_text(head["run"]),
         subscription=_text(head["subscription"]),
-        number=number,
-        at=_whole(head["at"]) + _whole(after),
+        number=_whole(number),
+        at=_whole(_whole(head["at"]) + _whole(after)),
         topic=_text(topics[topic]),
         id=_text(position),
         identity=_text(position if identity is None else identity),

@@ -121,7 +121,7 @@ DAMAGES = [
     {"hop": [INFINITE]}, {"hop": [float("nan")]}, {"hop": [True]}, {"event": [[]]}, {"event": [None]}, {"rule": [3]},
     {"target": [None]}, {"target": [INFINITE]}, {"target": [0.5]}, {"target_id": [["9:4:0:-1"]]}, {"reason": [{"a": 1}]},
     {"tenant": [None]}, {"age": [INFINITE]}, {"age": [10**400]}, {"age": [None]}, {"error": [[1]]}, {"slot_time": [INFINITE]},
-    {"slot_time": ["3"]},
+    {"slot_time": ["3"]}, {"at": 2**63 - 1, "after": [1]}, {"at": -(2**63) + 1, "after": [-1]},
 ]  # fmt: skip
 
 
@@ -132,3 +132,11 @@ def test_a_value_of_another_type_is_told_and_no_record(damage: dict[str, object]
     assert [*decode(json.dumps(found).encode())] == [record(error="e", slot_time=1)]
     with pytest.raises(BrokenAuditError):
         decode(json.dumps(found | damage).encode())
+
+
+def test_numbers_that_no_table_holds_are_no_records() -> None:
+    """The number of the first record fits, and that of the second one does not."""
+    found = json.loads(encode([record(number=1), record(number=2)]).payload)
+    assert len(decode(json.dumps(found | {"first": 2**63 - 2}).encode())) == 2
+    with pytest.raises(BrokenAuditError):
+        decode(json.dumps(found | {"first": 2**63 - 1}).encode())
