@@ -1,10 +1,9 @@
 """Growth of plan and destroy with the number of topics: CPU seconds, peak memory and requests of kodoctl's process alone,
 and wall time, which means something only if nothing else runs.
 
-Two shapes: topics that are alike (those of
-measure.py), and ground topics as people write them (mixed). A real broker holds the first ten ground topics of each; stand_in.py
-answers for the others as that broker answered. Steps: a first plan with each view, a plan with nothing to change, destroy, and the
-bare deletes that are its floor.
+Two shapes: topics that are alike (those of measure.py), and ground topics as people write them (mixed). A real broker holds the
+first ten ground topics of each; stand_in.py answers for the others as that broker answered. Steps: a first plan with each view, a
+plan with nothing to change, destroy, and the bare deletes that are its floor.
 
 usage: python benchmarks/plan_apply/growth.py [--sizes 300,3000,20000] [--shapes alike,mixed] [--destroy-up-to 3000] [--out FOLDER]
 needs KODOCTL_ADMIN_URL and KODOCTL_BROKER_URL (for example from `kodoctl dev up`)
@@ -135,16 +134,8 @@ def tables(results: list[Result]) -> str:
         requests = one.get("reads", 0) + one.get("writes", 0)
         each = f"{requests / one['topics']:.3f}" if "topics" in one else ""
         size = [f"{one['lines']:,}", f"{one['bytes'] / 1024:,.0f}"] if "lines" in one else ["", ""]
-        cells = [
-            one["shape"],
-            f"{one['size']:,}",
-            one["step"],
-            one.get("wall_s", ""),
-            one["cpu_s"],
-            one.get("peak_mib", ""),
-            each,
-            *size,
-        ]
+        figures = [one.get(name, "") for name in ("wall_s", "cpu_s", "peak_mib")]
+        cells = [one["shape"], f"{one['size']:,}", one["step"], *figures, each, *size]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     lines += ["", "| shape | step | from, to | topics × | CPU × | exponent |", "|---|---|---|---|---|---|"]
     for shape, step, runs in _series(results):

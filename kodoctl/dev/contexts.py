@@ -33,7 +33,10 @@ def check_usable(file: Path, name: str) -> None:
     """
     context = in_file(file, name)
     if context is not None and is_foreign(context):
-        detail = f"the context `{name}` is for {context.admin_url} and stays so; give the instance another --name"
+        detail = (
+            f"the context `{name}` is for {context.admin_url} and stays so, because `kodoctl dev` did not write it as it"
+            " is; give the instance another --name"
+        )
         raise failure("K617", "context belongs to another cluster", detail, file)
 
 

@@ -292,7 +292,7 @@ class SourceSender:
 
     def read_coverage(self, start: int, end: int) -> int:
         """Returns the position up to which marks say that everything is stored. If no mark is stored any more, the
-        broker's number of the last mark is that position; 0: neither is known. A mark behind the broker's number is
+        broker's number of the last mark is that position; 0: neither is known. A mark beyond the broker's number is
         somebody else's, because each mark has its position as number. Call it after `open_coverage`.
 
         Args:
@@ -307,8 +307,8 @@ class SourceSender:
         self._topics.identity.learn(span.routing for span in marks.spans)
         self._is_named = bool(marks.spans) and marks.spans[-1].routing == self._topics.identity.routing
         known = max(0, self._coverage.last_stored)
-        ends = (span.end for span in marks.spans if span.start < span.end and not 0 < known < span.end)
-        return max(ends, default=known)
+        own = (span for span in marks.spans if span.start < span.end and (not known or span.end <= known))
+        return max((span.end for span in own), default=known)
 
     def _read(self, partition: str, is_enough: Callable[[PartitionCopies, int], bool]) -> PartitionCopies:
         with Session(self._connection) as session:

@@ -108,7 +108,10 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
         "K614": Code("runs already, but otherwise", "Stop it with `kodoctl dev down` first, or choose another --name."),
         "K615": Code("instance not found", "Start it with `kodoctl dev up`; `kodoctl dev status` lists those there are."),
         "K616": Code("no token authentication", "Start the instance with --auth token."),
-        "K617": Code("context belongs to another cluster", "Give the instance another --name."),
+        "K617": Code(
+            "context belongs to another cluster",
+            "Give the instance another --name. If the context is the instance's own and somebody added keys, remove it.",
+        ),
         "K618": Code("Docker cannot be used", "Start Docker, or use --engine java."),
         "K619": Code("not confirmed", "Say --auto-approve if the data may go."),
         "K620": Code("cannot stop the broker", "End the process it names."),

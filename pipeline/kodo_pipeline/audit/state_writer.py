@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 _NAMES: Final = "messages are meant for more than 10,000 different subscriptions"
 _ADDED: Final = (SETTLED, DEAD_LETTERS)  # what an audit settles is added to them
-SPARK_FAILURES: Final = (PySparkException, Py4JError)  # of a file that is gone pyspark gives either
+# Of a file that is gone pyspark gives either of the first two; where the JVM has ended, there is no connection.
+SPARK_FAILURES: Final = (PySparkException, Py4JError, ConnectionError)
 _FILES: Final = 32  # of each of these, before they are put together
 
 
@@ -84,13 +85,13 @@ class StateWriter:
             places = open_places(judged, judged.messages).persist()
             places.count()  # where Spark knows that they are few, it does not shuffle all records to join them
             self._write(judged, places, totals, known)
-        except (KodoctlError, ConnectionError, *SPARK_FAILURES) as problem:  # no connection: the JVM has ended
+        except (KodoctlError, *SPARK_FAILURES) as problem:
             with suppress(KodoctlError):
                 self._landing.end(self._run, AUDIT_RUN, sweep=True)
             return _words(problem)
         finally:
             if places is not None:
-                with suppress(ConnectionError, *SPARK_FAILURES):
+                with suppress(*SPARK_FAILURES):
                     places.unpersist()
         return ""
 
