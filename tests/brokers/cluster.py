@@ -20,11 +20,24 @@ from kodoctl.dev.resolve import UpFlags
 from kodoctl.dev.up import up
 from kodoctl.errors import KodoctlError
 from tests.brokers.broker import CACHE, RUN, VERSION, Broker
+from tests.services.polling import eventually
 from tests.services.ports import cluster_ports
 
 BROKERS = 3
 BOOKIES = 3
 _numbers = itertools.count(1)
+
+
+def owner_url(admin_url: str, topic: str) -> str:
+    """Address of the broker that owns a topic (a partition's full name), by a lookup at `admin_url`, which loads it. Asks until a
+    broker owns it: while its bundle is being unloaded, lookups are refused.
+    """
+
+    def look_up() -> str | None:
+        answer = requests.get(f"{admin_url}/lookup/v2/topic/{topic.replace('://', '/')}", timeout=30)
+        return answer.json().get("httpUrl") if answer.ok else None
+
+    return eventually(look_up) or ""
 
 
 @dataclass(frozen=True)
@@ -87,10 +100,8 @@ class Cluster:
         self.wait_ready()
 
     def broker_of(self, topic: str) -> str:
-        """Node that owns a topic (a partition's full name), which is loaded by that if it was not."""
-        answer = requests.get(f"{self.any_admin_url()}/lookup/v2/topic/{topic.replace('://', '/')}", timeout=30)
-        url = answer.json()["httpUrl"]
-        return f"broker-{self.admin_urls.index(url) + 1}"
+        """Node that owns a topic (a partition's full name), as `owner_url` says."""
+        return f"broker-{self.admin_urls.index(owner_url(self.any_admin_url(), topic)) + 1}"
 
     def spread(self, namespace: str) -> None:
         """Gives each broker its share of a namespace's bundles: one that has just been started gets none by itself."""

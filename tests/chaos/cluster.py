@@ -24,6 +24,7 @@ from kodoctl.dev.instance import EngineName, Folder, Homes, Instance
 from kodoctl.dev.progress import quiet
 from kodoctl.dev.resolve import MachineFacts, UpFlags, settle
 from tests.brokers.broker import CACHE, VERSION, Broker
+from tests.brokers.cluster import owner_url
 from tests.faults.wire import Wire
 from tests.services.ports import cluster_ports
 
@@ -168,8 +169,8 @@ class WiredCluster:
         urls = self.broker.admin_url.split(",")
         owners = {}
         for place in partitions:
-            answer = requests.get(f"{urls[0]}/lookup/v2/topic/persistent/{NAMESPACE}/{place}", timeout=30)
-            owners[place] = f"{NodeKind.BROKER.value}-{urls.index(answer.json()['httpUrl']) + 1}"
+            owner = owner_url(urls[0], f"persistent://{NAMESPACE}/{place}")
+            owners[place] = f"{NodeKind.BROKER.value}-{urls.index(owner) + 1}"
         return owners
 
     def names(self, kind: NodeKind) -> list[str]:

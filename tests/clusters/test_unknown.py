@@ -19,7 +19,6 @@ from pathlib import Path
 
 import pulsar
 import pytest
-import requests
 
 from kodoctl.cli.common.command_target import load_desired
 from kodoctl.errors import KodoctlError
@@ -30,7 +29,7 @@ from kodoctl.plan.live.planner import plan_live
 from kodoctl.plan.plan import Plan
 from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.pulsar.session import Session
-from tests.brokers.cluster import Cluster
+from tests.brokers.cluster import Cluster, owner_url
 from tests.brokers.workspace import run_main
 
 log = logging.getLogger(__name__)
@@ -160,10 +159,9 @@ class Planned:
 
     def owned_by(self, number: int) -> int:
         """Partitions with unread messages that a broker has."""
-        names = [f"persistent/{self.namespace}/old-{n}-partition-{part}" for n in range(OLD) for part in (0, 1)]
+        names = [f"persistent://{self.namespace}/old-{n}-partition-{part}" for n in range(OLD) for part in (0, 1)]
         url = self.cluster.admin_urls[number - 1]
-        found = [requests.get(f"{url}/lookup/v2/topic/{name}", timeout=30).json() for name in names]
-        return sum(answer["httpUrl"] == url for answer in found)
+        return sum(owner_url(url, name) == url for name in names)
 
 
 @pytest.fixture
